@@ -80,5 +80,5 @@ def _key(given: str, verb: str) -> tuple[str, str] | None:
         note = glossary.note_of(given, key)
         shown = f"{key}={glossary.value_of(given) or 'VALUE'}" + (f" ({note})" if note else "")
         return f"{shown}, because it is a key", "write it after the recipe"
-    instead = glossary.ABSENT.get(name)
-    return instead if instead and "option" not in instead[0] else None
+    instead = glossary.find_absent(name)
+    return instead if instead[0] and "option" not in instead[0] else None

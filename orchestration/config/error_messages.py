@@ -84,11 +84,16 @@ def _cluster_of_size(name: str, known: Sequence[str]) -> str:
     ('use --cluster 64xa100 cluster.num_workers=1024', '')
     >>> _cluster_of_size("4xb200", ["64xa100", "1024xh100"])
     'use --cluster one_gpu cluster.gpu_type=b200 cluster.num_workers=4'
+    >>> _cluster_of_size("64xa10", ["64xa100", "1024xh100"]), _cluster_of_size("16xa10", ["64xa100", "1024xh100"])
+    ('did you mean 64xa100?', 'use --cluster 64xa100 cluster.num_workers=16')
     """
     wanted = _SIZE.fullmatch(name)
     if not wanted or name in known:
         return ""
     size, gpu = int(wanted[1]), wanted[2]
+    gpus = {found[2] for one in known if (found := _SIZE.fullmatch(one))}
+    if gpu not in gpus and (meant := find_nearest(gpu, sorted(gpus), cutoff=0.8)):
+        return _cluster_of_size(f"{size}x{meant}", known) or f"did you mean {size}x{meant}?"
     sizes = sorted(int(found[1]) for one in known if (found := _SIZE.fullmatch(one)) and found[2] == gpu)
     if not sizes:
         return f"use --cluster one_gpu cluster.gpu_type={gpu} cluster.num_workers={size}"
@@ -197,10 +202,20 @@ class _Problem:
     path: Keys
     value: Any
     context: Mapping[str, Any]
+    prefix_of: Callable[[str], str] = lambda key: ""  # what the user typed before a key; see `explain`
 
     @property
     def key(self) -> str:
         return _join_path(self.path)
+
+    @property
+    def prefix(self) -> str:
+        return self.prefix_of(self.key)
+
+    @property
+    def typed(self) -> str:
+        """The key as the user types it in this place."""
+        return f"{self.prefix}{self.key}"
 
     @property
     def is_secret(self) -> bool:
@@ -212,19 +227,24 @@ class _Problem:
         return annotation_at(self.root, self.data, self.path)
 
     def message(self, got: str, expected: str, remedy: str = "") -> list[KeyMessage]:
-        return [KeyMessage(self.key, invalid(self.key, got, expected, remedy or self.help()))]
+        return [KeyMessage(self.key, invalid(self.typed, got, expected, remedy or self.help()))]
 
     def help(self) -> str:
         """A remedy for all keys: the command that describes the key."""
         return f"see `{' '.join(['sesame keys', help_path(self.root, self.data, self.path)]).strip()}`"
 
 
-def explain(error: ValidationError, root: type, data: Any) -> list[KeyMessage]:
-    """One message per error. A missing key is left out if another message says how to write it."""
+def explain(
+    error: ValidationError, root: type, data: Any, prefix: Callable[[str], str] = lambda key: ""
+) -> list[KeyMessage]:
+    """One message per error. A missing key is left out if another message says how to write it.
+
+    `prefix` returns what the user typed before a key, if it is not the key of a file: `cluster.` in an override.
+    """
     messages: list[KeyMessage] = []
     suggested: set[str] = set()
     for found in sorted(error.errors(), key=lambda found: found["type"] == "missing"):
-        problem = _Problem(root, data, _path(data, found["loc"]), found["input"], found.get("ctx", {}))
+        problem = _Problem(root, data, _path(data, found["loc"]), found["input"], found.get("ctx", {}), prefix)
         if found["type"] == "missing" and {problem.key, _plain(problem.path)} & suggested:
             continue
         new = SENTENCES.get(found["type"], _explain_other)(problem)
@@ -349,7 +369,7 @@ def _explain_type(expected: str, problem: _Problem) -> list[KeyMessage]:
 def _explain_choice(problem: _Problem) -> list[KeyMessage]:
     place = _in_table(problem.root, problem.path)
     if new := renames.new_value(place, problem.value):
-        return [_explain_renamed(renames.answer(f"{problem.key}={problem.value}", f"{place}={new}"))]
+        return [_explain_renamed(renames.answer(f"{problem.key}={problem.value}", f"{place}={new}"), problem.prefix)]
     nearest = find_nearest(str(problem.value), _choices(problem.annotation), cutoff=0.6)
     expected = _describe_expected(problem.annotation)
     return problem.message(_display(problem.value), expected, f"did you mean {nearest}?" if nearest else "")
@@ -363,7 +383,7 @@ def _explain_check(problem: _Problem) -> list[KeyMessage]:
     """The message for an error that a part raised. A part names only its own key, so the path of the part is added."""
     error = problem.context["error"]
     if not isinstance(error, InvalidValue):
-        return [KeyMessage(problem.key, f"invalid {problem.key or 'file'}: {error}")]
+        return [KeyMessage(problem.key, f"invalid {problem.typed or 'file'}: {error}")]
     key = _whole_key(problem.key, error.key)
     first = key.partition(" ")[0]  # the error may name a sum, such as `a + b`
     where = dataclasses.replace(
@@ -371,9 +391,9 @@ def _explain_check(problem: _Problem) -> list[KeyMessage]:
     )
     place = _in_table(where.root, where.path)
     if new := renames.new_value(place, error.value):
-        return [_explain_renamed(renames.answer(f"{key}={error.value}", f"{place}={new}"))]
+        return [_explain_renamed(renames.answer(f"{key}={error.value}", f"{place}={new}"), problem.prefix)]
     expected, _, remedy = error.expected.partition("; ")
-    return [KeyMessage(where.key, invalid(key, error.got, expected, remedy or where.help()))]
+    return [KeyMessage(where.key, invalid(where.prefix_of(key) + key, error.got, expected, remedy or where.help()))]
 
 
 def _explain_nesting(problem: _Problem) -> list[KeyMessage]:
@@ -392,7 +412,7 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     below, known_elsewhere = _leaves_below(problem), glossary.names(_FILES[root.__name__])
     if any(leaf.key in known_elsewhere for leaf in below):  # validation was also a key of version 0.1
         return [message for leaf in below for message in _section_of_another_library(leaf)]
-    if renamed := _explain_renamed_key(root, data, path):
+    if renamed := _explain_renamed_key(root, data, path, problem.prefix):
         return renamed
     parent, name = path[:-1], str(path[-1])
     annotation = annotation_at(root, data, parent)
@@ -401,16 +421,19 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     known = f"one of the keys {', '.join(keys)}" if keys else "no key"
     kinds = [kind_of(other) for other in _parts(annotation) if part and name in annotations(other)]
     if part and kinds:
-        return _unknown_key(problem, known, f"remove it, or use {_join_path(parent)} of kind {' or '.join(kinds)}")
+        part_of = f"{problem.prefix}{_join_path(parent)}"
+        return _unknown_key(problem, known, f"remove it, or use {part_of} of kind {' or '.join(kinds)}")
     file = _FILES[root.__name__]
-    if (instead := glossary.ABSENT.get(glossary.plain(name))) and file in ("", "cluster"):
+    if file in ("", "cluster") and (instead := glossary.find_absent(name))[0]:
         return _unknown_key(problem, *instead)
     if key := glossary.key_of(name, file):
         return _foreign_key(problem, key, keys)
     if messages := [message for leaf in below for message in _section_of_another_library(leaf)]:
         return messages
+    of_place = f"a key of {problem.prefix}{_join_path(parent)}".rstrip(".") if parent or problem.prefix else ""
+    of_place = of_place or "a key of the file"
     if meant := _key_elsewhere(problem):
-        return _unknown_key(problem, f"a key of {_join_path(parent) or 'the file'}", f"did you mean {meant}?", meant)
+        return _unknown_key(problem, of_place, f"did you mean {problem.prefix}{meant}?", meant)
     begins = next((one for one in keys if one.startswith(f"{glossary.plain(name)}_")), "")
     words = {word: key for key in reversed(keys) for word in key.split("_")}
     nearest = (
@@ -421,7 +444,7 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
         return _foreign_key(problem, key, keys, foreign)
     if nearest:
         meant = _join_path((*parent, nearest))
-        return _unknown_key(problem, f"a key of {_join_path(parent) or 'the file'}", f"did you mean {meant}?", meant)
+        return _unknown_key(problem, of_place, f"did you mean {problem.prefix}{meant}?", meant)
     return _unknown_key(problem, known, f"remove it, {dataclasses.replace(problem, path=parent).help()}")
 
 
@@ -459,15 +482,16 @@ def _leaves_below(problem: _Problem) -> list[_Problem]:
 
 def _section_of_another_library(problem: _Problem) -> list[KeyMessage]:
     """The message for a key in a section that Sesame lacks, e.g. `training.steps`; [] without a key of this meaning."""
-    if instead := glossary.ABSENT.get(glossary.plain(str(problem.path[-1]))):
-        return _unknown_key(problem, *instead)
+    instead, remedy = glossary.find_absent(str(problem.path[-1]))
+    if instead:
+        return _unknown_key(problem, instead, remedy)
     if key := glossary.key_of(problem.key, _FILES[problem.root.__name__]):
         return _foreign_key(problem, key, [])
     return []
 
 
 def _unknown_key(problem: _Problem, expected: str, remedy: str, suggested: str = "") -> list[KeyMessage]:
-    text = f"invalid key: got {problem.key}, expected {expected}; {remedy}"
+    text = f"invalid key: got {problem.typed}, expected {expected}; {remedy}"
     return [KeyMessage(problem.key, text, frozenset(filter(None, [suggested])))]
 
 
@@ -478,7 +502,8 @@ def _foreign_key(problem: _Problem, key: str, keys: list[str], meant: str = "") 
     here = _join_path((*problem.path[:-1], ours)) if ours in keys else key.removeprefix("cluster." if file else "")
     value = "" if problem.value is False else glossary.value_of(name)
     note = glossary.note_of(name, key)
-    expected = f"{here}{f'={value}' if value else ''}{f' ({note})' if note else ''}"
+    prefix = "" if is_elsewhere else problem.prefix
+    expected = f"{prefix}{here}{f'={value}' if value else ''}{f' ({note})' if note else ''}"
     remedy = "rename it"
     if is_elsewhere:
         in_file = "it in the recipe" if file else f"{key.removeprefix('cluster.')} in the cluster file"
@@ -491,7 +516,7 @@ def _explain_missing_kind(problem: _Problem) -> list[KeyMessage]:
         return renamed
     if slip := find_nearest("kind", problem.value, cutoff=0.7):
         wrong = dataclasses.replace(problem, path=(*problem.path, slip))
-        return _unknown_key(wrong, f"a key of {problem.key}", f"did you mean {problem.key}.kind?")
+        return _unknown_key(wrong, f"a key of {problem.typed}", f"did you mean {problem.typed}.kind?")
     kinds = ", ".join(map(kind_of, _parts(problem.annotation)))
     key = f"{problem.key}.kind"
     return [KeyMessage(key, invalid(key, "no value", f"one of {kinds}", f"add this key, {problem.help()}"))]
@@ -502,7 +527,7 @@ def _explain_unknown_kind(problem: _Problem) -> list[KeyMessage]:
     kinds = [kind_of(member) for member in members]
     key, place = f"{problem.key}.kind", _in_table(problem.root, problem.path)
     if (new := renames.new_value(place, kind, "kind")) in kinds:
-        return [_explain_renamed(renames.answer(f"{key}={kind}", f"{place}.kind={new}"))]
+        return [_explain_renamed(renames.answer(f"{key}={kind}", f"{place}.kind={new}"), problem.prefix)]
     if unlisted := part_checks.find_unlisted_part(members, kind):
         return [KeyMessage(key, invalid(key, repr(kind), f"one of {', '.join(kinds)}", unlisted))]
     meant = next((ours for ours in glossary.KINDS.get(kind.lower(), ()) if ours in kinds), "")
@@ -531,20 +556,21 @@ SENTENCES: Final[Mapping[str, Callable[[_Problem], list[KeyMessage]]]] = {
 """Error type of pydantic -> the function that writes its messages."""
 
 
-def _explain_renamed(line: str) -> KeyMessage:
+def _explain_renamed(line: str, prefix: str = "") -> KeyMessage:
     """The message for a name of version 0.1. It suggests the new name and the parts around it."""
     old, _, new = line.removesuffix(" in 0.2").partition(" was renamed to ")
+    line = line.replace(f"{old} was renamed to {new}", f"{prefix}{old} was renamed to {prefix}{new}")
     steps = new.partition("=")[0].split(".")
     return KeyMessage(old.partition("=")[0], line, frozenset(".".join(steps[:end]) for end in range(1, len(steps) + 1)))
 
 
-def _explain_renamed_key(root: type, data: Any, path: Keys) -> list[KeyMessage]:
+def _explain_renamed_key(root: type, data: Any, path: Keys, prefix: str = "") -> list[KeyMessage]:
     """A message for each key of version 0.1 at a path, or inside its value; [] if there is none."""
     part = _value(data, path[:-1])
     kind = str(part.get("kind", "")) if isinstance(part, dict) else ""
     place = _in_table(root, path[:-1])
     lines = renames.explain_key(place, str(path[-1]), _value(data, path), kind, _join_path(path))
-    return list(map(_explain_renamed, lines))
+    return [_explain_renamed(line, prefix) for line in lines]
 
 
 def _explain_renamed_inside(problem: _Problem) -> list[KeyMessage]:

@@ -30,7 +30,8 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "model.embedding_size": ("d_embed",),
     "model.activation": ("hidden_act", "activation_function", "dense_act_fn", "activation_fn"),
     "model.norm_position": ("do_layer_norm_before", "normalize_before"),
-    "model.norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon"),
+    "model.norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon", "rms_norm_eps"),
+    "model.norm_type": ("rms_norm", "normalization"),
     "model.hidden_dropout": ("hidden_dropout_prob", "resid_pdrop", "dropout_rate", "dropout"),
     "model.attention_dropout": ("attention_probs_dropout_prob", "attn_pdrop"),
     "model.init_std": ("initializer_range", "init_method_std"),
@@ -93,7 +94,6 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "sp_size",
         "context_parallel_size",
         "context_parallel_degree",
-        "sequence_parallel",
     ),
     "cluster.engine.activation_checkpointing": (
         "gradient_checkpointing",
@@ -163,6 +163,7 @@ TASK_KEYS: Final[Mapping[str, str]] = {name: key for key, names in _TASK_NAMES.i
 NOTES: Final[Mapping[str, str]] = {
     "data.corpus": "a corpus name or a .yaml file, while --data PATH reads other text",
     "model.norm_position": "pre or post",
+    "model.norm_type": "of an encoder_decoder",
     "optimizer.min_lr_ratio": "as a fraction of the peak",
     "grids.NAME.warmup_steps": "below 1 a fraction of all steps",
     "cluster.engine.micro_batch_tokens": "in tokens instead of sequences, without gradient accumulation steps",
@@ -186,7 +187,6 @@ _NAME_NOTES: Final[Mapping[str, str]] = {
     "num_nodes": _DEVICES,
     "nodes": _DEVICES,
     "nproc_per_node": _DEVICES,
-    "sequence_parallel": "Ulysses: the number of workers that share the tokens of a micro-batch",
 }
 
 # Name elsewhere of a value or a switch -> the value of our key.
@@ -299,6 +299,84 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "wikipedia": ("wiki_dump",),
 }
 
+NO_KEY: Final = "no such key, because "  # begins the answers about names without a key
+
+# What Sesame lacks or does without a key -> the names elsewhere, and the remedy.
+_NO_KEY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "MLflow records each run": (("report_to",), "leave it out"),
+    "Sesame has no grouped-query attention": (
+        (
+            "gqa",
+            "mqa",
+            "grouped_query_attention",
+            "group_query_attention",
+            "multi_query",
+            "multi_query_attention",
+            "num_query_groups",
+            "num_key_value_heads",
+            "num_kv_heads",
+            "n_kv_heads",
+        ),
+        "leave it out",
+    ),
+    "Sesame has no latent attention": (("mla", "multi_latent_attention", "kv_lora_rank"), "leave it out"),
+    "Sesame has no rotary positions": (
+        (
+            "rope",
+            "rotary",
+        ),
+        "see `sesame keys position_embedding`",
+    ),
+    "Sesame has no ALiBi": (("alibi",), "see `sesame keys position_embedding`"),
+    "Sesame has no gated feed-forward layers": (
+        ("swiglu", "geglu", "glu", "silu", "gated_linear_unit"),
+        "see `sesame keys activation`",
+    ),
+    "Sesame has no mixture of experts": (
+        (
+            "moe",
+            "num_experts",
+            "num_local_experts",
+            "num_experts_per_tok",
+            "expert_model_parallel_size",
+            "expert_parallel_size",
+            "expert_parallel_degree",
+            "ep_size",
+        ),
+        "leave it out",
+    ),
+    "Sesame does not use Transformer Engine": (("transformer_engine", "transformer_impl"), "leave it out"),
+    "attention uses torch's fused kernels by itself": (
+        (
+            "flash_attn",
+            "flash_attention",
+            "attn_implementation",
+            "attention_backend",
+            "sdpa",
+        ),
+        "leave it out",
+    ),
+    "Sesame has no FP8": (
+        ("fp8", "float8", "enable_fp8"),
+        "use cluster.engine.precision=bf16 (or fp16)",
+    ),
+    "Sesame has no interleaved pipeline stages, only 1F1B": (
+        (
+            "virtual_pipeline_size",
+            "virtual_pipeline_model_parallel_size",
+            "num_layers_per_virtual_pipeline_stage",
+            "num_virtual_stages_per_pipeline_rank",
+            "pipeline_parallel_schedule",
+        ),
+        "leave it out",
+    ),
+    "workers of a tensor parallel group keep whole activations between layers": (
+        ("sequence_parallel",),
+        "leave it out, or use cluster.engine.sequence_parallel_size (Ulysses)",
+    ),
+    "Sesame has no LoRA": (("lora", "peft"), "leave it out"),
+}
+
 # Name elsewhere without a key in Sesame -> what to use instead, and the remedy.
 ABSENT: Final[Mapping[str, tuple[str, str]]] = {
     "warmup_ratio": ("a number of steps, optimizer.warmup_steps", "use this key"),
@@ -308,7 +386,7 @@ ABSENT: Final[Mapping[str, tuple[str, str]]] = {
     "holdout_ratio": ("the option --holdout-ratio", "use this option"),
     "resume": ("the option --resume", "use this option"),
     **dict.fromkeys(("finetune", "fine_tune", "finetuning"), ("a list of tasks, eval_tasks", "use this key")),
-    "report_to": ("no such key, because MLflow records each run", "leave it out"),
+    **{name: (f"{NO_KEY}{reason}", remedy) for reason, (names, remedy) in _NO_KEY.items() for name in names},
 }
 
 # Name elsewhere that an override may not have, although a file may -> what to use instead, and the remedy.
@@ -318,6 +396,22 @@ OVERRIDES: Final[Mapping[str, tuple[str, str]]] = {
         "use this option of check, plan, train and run, or train(steps=N) in Python",
     )
 }
+
+# Models that Sesame does not have; a name of a model begins with one of these words.
+OTHER_MODELS: Final = (
+    "bloom",
+    "deepseek",
+    "falcon",
+    "gemma",
+    "llama",
+    "mamba",
+    "mistral",
+    "mixtral",
+    "olmo",
+    "phi",
+    "pythia",
+    "qwen",
+)
 
 # Name elsewhere of a command -> our command.
 COMMANDS: Final[Mapping[str, str]] = {
@@ -424,6 +518,21 @@ def key_of(name: str, file: str = "") -> str:
     known, whole = names(file), plain(name)
     section, _, name = whole.rpartition(".")
     return known.get(whole) or ("" if section == "validation" else known.get(name, ""))
+
+
+def find_absent(name: str) -> tuple[str, str]:
+    """What to use instead of a name without a key in Sesame, and the remedy; two empty texts for other names.
+
+    The first word of a name is enough for what Sesame lacks, e.g. fp8 or rope.
+
+    >>> find_absent("--output-dir"), find_absent("rope_theta")[0], find_absent("save_best")
+    (('the option --output-dir', 'use this option'), 'no such key, because Sesame has no rotary positions', ('', ''))
+    """
+    name = plain(name).rpartition(".")[2].lower()
+    if found := ABSENT.get(name) or ABSENT.get(name.removeprefix("use_")):
+        return found
+    found = ABSENT.get(name.partition("_")[0], ("", ""))
+    return found if found[0].startswith(NO_KEY) else ("", "")
 
 
 def note_of(name: str, key: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from orchestration.config import glossary
 from orchestration.config.error_messages import annotations, find_nearest, invalid, kind_of, options
+from orchestration.config.library import list_names
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
 from preprocessing.errors import BadInput
 from preprocessing.spec import choices_of, doc_of
@@ -90,7 +91,8 @@ def find_keys(asked: str) -> list[KeyGroup]:
 
     BadInput if there is no such key.
     """
-    if found := _with_key(_without_numbers(asked)) or _find_containing(asked):
+    is_absent = glossary.find_absent(asked)[0].startswith(glossary.NO_KEY)
+    if found := _with_key(_without_numbers(asked)) or ([] if is_absent else _find_containing(asked)):
         return found
     expected = "a part, a kind or a key of a file"
     raise BadInput(invalid("PART", asked, expected, _hint(_without_numbers(asked))))
@@ -162,12 +164,23 @@ def entries_at(path: str) -> list[Entry]:
 
 def _hint(asked: str) -> str:
     """A remedy for an unknown part or key: the nearest one."""
-    if instead := glossary.ABSENT.get(asked.rpartition(".")[2]):
-        return instead[1] if instead[0].startswith("no ") else f"use {instead[0]}"
+    instead, remedy = glossary.find_absent(asked)
+    if instead.startswith(glossary.NO_KEY):
+        reason, remedy = (
+            instead.removeprefix(glossary.NO_KEY),
+            remedy.removeprefix("leave it out").removeprefix(", or "),
+        )
+        return f"{reason}, {remedy}" if remedy else reason
+    if instead:
+        return f"use {instead}"
+    if asked in list_names("recipes"):
+        return f"show this recipe with `sesame recipes {asked}`"
+    if asked.lower().startswith(glossary.OTHER_MODELS):
+        return "Sesame has no such model, list its models with `sesame recipes`"
     ends = dict[str, str]()  # the first steps of a path may be omitted
     for name in key_names():
         ends.setdefault(".".join(name.split(".")[-1 - asked.count(".") :]), name)
-    close = find_nearest(asked, ends)
+    close = find_nearest(asked, ends, cutoff=0.7)
     return f"did you mean {ends[close]}?" if close else "see `sesame keys`"
 
 

@@ -139,7 +139,10 @@ def validate(root: type[T], document: dict[str, Any], where: str, overrides: Seq
         adapter = _adapter(root)  # type: ignore[arg-type]  # a type is hashable
         return adapter.validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
-        found = error_messages.explain(error, root, document)
+        of_cluster = dotted.split_overrides(overrides)[1]
+        found = error_messages.explain(
+            error, root, document, lambda key: dotted.CLUSTER if dotted.origin(key, of_cluster, "") else ""
+        )
         lines = (f"{dotted.origin(one.key, overrides, where)}: {one.text}" for one in found)
         raise BadInput("\n".join(lines)) from None
     except ArithmeticError as error:  # pydantic passes on the exceptions that are not about a value

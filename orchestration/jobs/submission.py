@@ -72,6 +72,24 @@ def with_cluster_workers(flags: JobFlags, job: Job, server: "JobServer") -> JobF
     return replace(flags, overrides=(*flags.overrides, f"cluster.num_workers={cluster.workers_in(room, job.recipe)}"))
 
 
+def describe_missing_room(job: Job, server: "JobServer") -> list[str]:
+    """A note if the cluster behind `server` has resources for fewer workers than the cluster file asks for.
+
+    This is no error, because nodes may be added.
+    """
+    cluster = job.cluster
+    try:
+        room = server.room(cluster.cpus_per_worker, cluster.gpus_per_worker, wait=False)
+    except ResourceError:  # the dashboard does not list its nodes
+        return []
+    if room >= cluster.num_workers:
+        return []
+    return [
+        f"{server.url} has resources for {room} of {cluster.num_workers} workers: the job waits for more; without more "
+        f"nodes, stop it and lower cluster.num_workers or cluster.cpus_per_worker"
+    ]
+
+
 def refuse_what_does_not_fit(job: Job) -> list[str]:
     """Notes on a layout that fits. Raises ResourceError if the GPUs of the cluster have too little memory for it.
 

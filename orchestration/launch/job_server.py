@@ -33,7 +33,7 @@ ACTIVE: Final = ("PENDING", "RUNNING")
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
 _ERROR: Final = "sesame: "  # begins the line of an error
-_STAGE: Final = re.compile(r"[a-z][a-z ]*: ")  # begins a line of progress
+_STAGE: Final = re.compile(r"[a-z][\w ]*: ")  # begins a line of progress, e.g. `waiting for 8 workers of 1 CPU: `
 
 
 @dataclass(frozen=True)
@@ -109,13 +109,13 @@ class JobServer:
         """Number of living nodes of the cluster, including the head."""
         return len(self._nodes())
 
-    def room(self, cpus: int, gpus: int) -> int:
+    def room(self, cpus: int, gpus: int, *, wait: bool = True) -> int:
         """How many workers with these CPUs and GPUs each fit on all nodes, if nothing else runs there.
 
-        Waits up to AGENT_S for the first node of a new cluster.
+        With `wait`, it waits up to AGENT_S for the first node of a new cluster.
         """
         needs = {name: number for name, number in (("CPU", cpus), ("GPU", gpus)) if number}
-        upto = time.monotonic() + AGENT_S
+        upto = time.monotonic() + (AGENT_S if wait else 0)
         while not (nodes := self._nodes()) and time.monotonic() < upto:
             time.sleep(POLL_S)
         total = [node.get("resources_total") or {} for node in nodes]
@@ -167,11 +167,12 @@ class JobServer:
             return str(self._client.get_job_logs(name))
 
     def with_report(self, job: SubmittedJob) -> SubmittedJob:
-        """The job with the last line of its output as its message, if it runs or failed: progress, or the error.
+        """The job with the last line of its output as its message, if it runs, failed or was stopped: progress,
+        or the error.
 
         The message of the dashboard remains if there is no output, for example because its node is gone.
         """
-        if job.status in ("RUNNING", "FAILED"):
+        if job.status in ("RUNNING", "FAILED", "STOPPED"):
             with suppress(BadInput, ResourceError):
                 return replace(job, message=report_of(self.logs(job.id)) or job.message)
         return job
@@ -251,6 +252,8 @@ def report_of(log: str) -> str:
 
     >>> report_of("corpus: done, skipped\\npretrain: 160/400  3:10 left  loss 5.818\\n(raylet) a note of Ray\\n")
     'pretrain: 160/400  3:10 left  loss 5.818'
+    >>> report_of("starting workers: 0:01\\nwaiting for 8 workers of 1 CPU: 2:30  Ray has 2 CPUs (2 free)\\n")
+    'waiting for 8 workers of 1 CPU: 2:30  Ray has 2 CPUs (2 free)'
     >>> report_of("pretrain: 1/400\\nsesame: gpt2: no text\\n"), report_of("ModuleNotFoundError: No module named 'x'")
     ('gpt2: no text', "ModuleNotFoundError: No module named 'x'")
     """

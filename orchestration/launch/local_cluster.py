@@ -6,6 +6,7 @@ process IDs and the logs are in a directory below /tmp that other users cannot r
 
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -152,11 +153,27 @@ def _pids(folder: Path) -> list[int]:
     return [int(pid) for pid, *then in lines if [read_start_id(int(pid))] in (then, [""])]
 
 
+def describe_cluster(url: str, folder: Path) -> str:
+    """The address of a started cluster, and the line that gives its token to later commands.
+
+    >>> print(describe_cluster("http://127.0.0.1:8265", Path("/tmp/mine")))
+    dashboard: http://127.0.0.1:8265; submit a recipe with `make submit`
+    before sesame status, logs, stop or submit, run
+    export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=/tmp/mine/token
+    """
+    token = shlex.quote(str(folder / "token"))
+    return (
+        f"dashboard: {url}; submit a recipe with `make submit`\n"
+        "before sesame status, logs, stop or submit, run\n"
+        f"export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH={token}"
+    )
+
+
 def main(words: list[str]) -> int:
     """Run `up` or `down`, and return the exit code."""
     try:
         if words == ["up"]:
-            print(f"dashboard: {start_cluster()}, token: {FOLDER}/token; submit a recipe with `make submit`")
+            print(describe_cluster(start_cluster(), FOLDER))
         elif words == ["down"]:
             stop_cluster()
         else:

@@ -155,7 +155,11 @@ def _format(found: StoredDocument) -> Text:
 
 
 def find_dropped(folder: Path, reason: str) -> list[DroppedDocument]:
-    """The sampled documents with this reason, or with any for "all". Raises BadInput if there are none."""
+    """The sampled documents with this reason, or with any for "all". Raises BadInput if there are none.
+
+    A reason may have blanks instead of underscores, as in a data card.
+    """
+    reason = reason.strip().replace(" ", "_")
     try:
         sample = read_dropped(folder / DROPPED)
     except OSError:
@@ -166,10 +170,27 @@ def find_dropped(folder: Path, reason: str) -> list[DroppedDocument]:
         ) from None
     found = [each for each in sample if reason in (ALL, each.reason)]
     reasons = sorted({each.reason for each in sample})
+    if not found and (counted := count_dropped(folder).get(reason)):
+        raise BadInput(_explain_no_sample(reason, counted, reasons))
     if not found and (reason != ALL or reasons):
         expected = f"{ALL} or one of {', '.join(reasons)}" if reasons else f"{ALL}: no document with text was dropped"
         raise BadInput(f"invalid --dropped: got {reason!r}, expected {expected}; choose one of these")
     return found
+
+
+def _explain_no_sample(reason: str, counted: Count, reasons: Sequence[str]) -> str:
+    """Why the sample has no document with a reason of the ledger.
+
+    >>> print(_explain_no_sample("http_error", Count(2, 900), ["known", "too_short"]))
+    invalid --dropped: got 'http_error', expected all or one of known, too_short, because Sesame stores no text of the \
+2 documents with this reason; see their number in the data card
+    """
+    expected = f"{ALL} or one of {', '.join(reasons)}" if reasons else f"{ALL}: no document with text was dropped"
+    why, where = "this reason counts bytes, but no documents", "see their number in the data card"
+    if number := counted.documents:
+        documents = f"the {number:,} documents" if number > 1 else "the only document"
+        why = f"Sesame stores no text of {documents} with this reason"
+    return f"invalid --dropped: got {reason!r}, expected {expected}, because {why}; {where}"
 
 
 def count_dropped(folder: Path) -> Mapping[str, Count]:

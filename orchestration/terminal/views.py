@@ -121,9 +121,9 @@ def difference(ours: Recipe, theirs: Recipe, lines: Iterable[str]) -> Group:
     return Group(head, *(Text(f"  * {line}") for line in lines))
 
 
-def format_check(one: Recipe, num_workers: int, cluster: str) -> Text:
-    """The line that `sesame check` prints for a valid recipe."""
-    size = f"{one.num_steps:,} steps, {reports.format_number(one.num_tokens)} tokens"
+def format_check(one: Recipe, num_workers: int, cluster: str, *, is_estimate: bool = False) -> Text:
+    """The line that `sesame check` prints for a valid recipe; with `is_estimate`, its steps are estimated."""
+    size = f"{'about ' * is_estimate}{one.num_steps:,} steps, {reports.format_number(one.num_tokens)} tokens"
     where = f"{num_workers} worker{'s' * (num_workers != 1)} of cluster {cluster}"
     return Text.assemble(("ok  ", GOOD), (one.name, NAME), f"  {size}, {where}  ", (f"hash {one.hash[:12]}", QUIET))
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import lzma
 import os
+import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -58,6 +59,8 @@ BYTE_ORDER_MARK: Final = codecs.BOM_UTF8  # UTF-8 does not need it, but some fil
 _ORDERS: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # byte order marks
 _UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # byte order if the file has no byte order mark
 _TAR_MARK: Final = 257  # position of the signature in a .tar
+# how fsspec names a missing package
+_PACKAGE: Final = re.compile(r"[Ii]nstall ([\w-]+) to|requires \"?([\w-]+)\"? to be installed")
 # Keys that different stores use for the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
 
@@ -211,12 +214,27 @@ def _store(url: str) -> tuple[Any, str]:
     try:
         return fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise BadInput(f"{url}: {_brief(error)}; install this package or copy the files to a local disk") from None
+        raise BadInput(f"{url}: {_explain_missing_package(error)}, or copy the files to a local disk") from None
     except ValueError as error:
         known = "file, memory, http, s3, gs and the others of fsspec"
         raise BadInput(f"{url}: {_brief(error)}; use one of the protocols {known}") from None
     except Exception as error:  # the file systems of fsspec have no common class of errors
         raise BadInput(f"{url}: {_brief(error)}; check the URL and the credentials in the environment") from None
+
+
+def _explain_missing_package(error: ImportError) -> str:
+    """The package that fsspec needs for a store, and how to install it. Only the text of the error names it.
+
+    >>> _explain_missing_package(ImportError("Install s3fs to access S3"))
+    'the package s3fs is missing; run `pip install s3fs`'
+    >>> _explain_missing_package(ImportError("no libhdfs"))
+    'no libhdfs; install what is missing'
+    """
+    found = _PACKAGE.search(str(error))
+    if not found:
+        return f"{_brief(error)}; install what is missing"
+    package = found[1] or found[2]
+    return f"the package {package} is missing; run `pip install {package}`"
 
 
 def _brief(error: Exception) -> str:

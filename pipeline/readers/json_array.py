@@ -73,7 +73,7 @@ class JsonArrayReader(FileReader):
 
     def files(self) -> list[Sides]:
         found = find_single_files(self.path, self.extensions or self.usual)
-        require_keys(self.path, [file for (file,) in found], self.keep, self.encoding)
+        require_keys(self.path, [file for (file,) in found], self.text_key, self.keep, self.encoding)
         return found
 
     def records(self, piece: FileRange, limit: int) -> Iterator[Record]:

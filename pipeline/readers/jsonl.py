@@ -40,6 +40,7 @@ _OF_NUMBER: Final = re.compile(r"[-+.0-9eE]+")
 _WORDS: Final = ("true", "false", "null", "-Infinity", "NaN")
 _LONGEST_ESCAPE: Final = 6  # characters of an escape, e.g. \u0041
 _MOST_HEADS: Final = 20  # files whose beginnings are searched for keys
+_LONGER: Final = (1 << 20, 1 << 24)  # bytes of a beginning that are read if its first object is longer
 _BETWEEN_VALUES: Final = re.compile(r"[\s,]*")
 _ABSENT: Final = object()
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: valid in JSON, not in UTF-8
@@ -103,7 +104,7 @@ class JsonlReader(FileReader):
 
     def files(self) -> list[Sides]:
         found = find_single_files(self.path, self.extensions or self.usual)
-        require_keys(self.path, [file for (file,) in found], self.keep, self.encoding)
+        require_keys(self.path, [file for (file,) in found], self.text_key, self.keep, self.encoding)
         return found
 
     def pieces(self, sides: Sides, step: int) -> Iterator[FileRange]:
@@ -127,19 +128,19 @@ def fields_with(sample: FileProbe, fields: list[str] | None) -> list[str] | None
     first = sample.field.partition(".")[0]
     if fields is None or first in fields or sample.field in fields:
         return fields
-    return [*fields, first] if _is_later(sample) else fields
+    return [*fields, first] if _is_later(sample.file, sample.field) else fields
 
 
-def _is_later(sample: FileProbe) -> bool:
+def _is_later(file: InputFile, field: str) -> bool:
     """Whether an object of the file has the text key at its top level."""
-    wanted = {sample.field.partition(".")[0], sample.field}
+    wanted = {field.partition(".")[0], field}
     names = [json.dumps(name, ensure_ascii=is_escaped).encode() for name in wanted for is_escaped in (False, True)]
-    blocks = (block for block in blocks_of(sample.file) if any(name in block for name in names))
+    blocks = (block for block in blocks_of(file) if any(name in block for name in names))
     found = (line for block in blocks for line in block.split(b"\n") if any(name in line for name in names))
     for number, line in enumerate(found):
         try:
             value = loads(decode(line)[0])
-            if number == _MOST_ASKED or not isinstance(value, dict) or _at(value, sample.field) is not _ABSENT:
+            if number == _MOST_ASKED or not isinstance(value, dict) or _at(value, field) is not _ABSENT:
                 return True
         except (ValueError, RecursionError):  # an incomplete line, or a line inside of an array, is inconclusive
             return True
@@ -149,11 +150,15 @@ def _is_later(sample: FileProbe) -> bool:
 def check_field(path: str, fields: Sequence[str] | None, field: str = "text") -> None:
     """Raise MissingKey if the keys of the documents in `path` are known and `field` is not one of them."""
     if fields is not None and field.partition(".")[0] not in fields and field not in fields:
-        have = ", ".join(sorted(map(repr, fields))[:8])
-        raise MissingKey(
-            f"{path}: missing key {field!r}, expected one of {have}",
-            "select a key with --data PATH#FIELD or with `text_key` of the source in a corpus file",
-        )
+        raise _make_missing_key(path, fields, field)
+
+
+def _make_missing_key(path: str, fields: Sequence[str], field: str) -> MissingKey:
+    have = ", ".join(sorted(map(repr, fields))[:8])
+    return MissingKey(
+        f"{path}: missing key {field!r}, expected one of {have}",
+        "select a key with --data PATH#FIELD or with `text_key` of the source in a corpus file",
+    )
 
 
 def parse_line(
@@ -197,24 +202,35 @@ def _metadata(value: Any, keep: Sequence[str]) -> dict[str, str | None]:
     return {name: None if one is _ABSENT else to_text(one) for name, one in found.items()}
 
 
-def require_keys(path: str, files: Sequence[InputFile], keep: Sequence[str], encoding: str) -> None:
-    """Raise BadInput if no object in these JSON files has a key of `keep`.
+def require_keys(path: str, files: Sequence[InputFile], text_key: str, keep: Sequence[str], encoding: str) -> None:
+    """Raise BadInput if no object in these JSON files has the key of the text, or a key of `keep`.
 
-    The beginnings of the files are searched first, then all files, for the quoted last part of the key.
+    The beginnings of the files are searched first. Then a sample of each file is searched for the key of the text, and
+    all files for the quoted last part of a key of `keep`. Files without objects have no key of the text.
     """
-    if not keep or not files:
-        return
-    have = dict[str, None]()
-    for file in files[:_MOST_HEADS]:
-        with suppress(*TORN):
-            have |= dict.fromkeys(_iterate_keys(head(file.path, SNIFFED, encoding)))
+    have = list[str]()
+    for num_bytes in (SNIFFED, *_LONGER):
+        have = have or _list_keys(files, num_bytes, encoding)
+    if have and text_key not in have and not any(_is_later(file, text_key) for file in files):
+        outer = [name for name in have if "." in text_key or "." not in name]
+        raise _make_missing_key(path, outer, text_key)
     missing = [name for name in keep if name not in have]
     for file in files:
         if not missing:
             return
         for block in overlapping_blocks(file.path, encoding):
             missing = [name for name in missing if not _mentions(block, name)]
-    require_present(path, missing, [*have])
+    if files:
+        require_present(path, missing, have)
+
+
+def _list_keys(files: Sequence[InputFile], num_bytes: int, encoding: str) -> list[str]:
+    """The keys of the objects in the first bytes of the first files."""
+    found = dict[str, None]()
+    for file in files[:_MOST_HEADS]:
+        with suppress(*TORN):
+            found |= dict.fromkeys(_iterate_keys(head(file.path, num_bytes, encoding)))
+    return [*found]
 
 
 def _mentions(block: bytes, name: str) -> bool:

@@ -1,9 +1,12 @@
 """Services that a runner of Beam needs: a job server or the master of a cluster, and Java for Beam's own job server.
 
 Beam waits for a service that does not answer, for some of them without a message and without end. So they are checked
-before any work, within seconds.
+before any work, within seconds. Flink, the REST server of Spark and a job server are asked who they are. Of another
+service, it is only known that something listens.
 """
 
+import http.client
+import json
 import re
 import shutil
 import socket
@@ -12,7 +15,7 @@ import threading
 import time
 from contextlib import suppress
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import (
@@ -37,6 +40,22 @@ _GRPC: Final = re.compile(
 _HERE: Final = ("", "[local]", "[auto]", "[collection]")  # values of flink_master without an address
 _PORTS: Final = {"http": 80, "https": 443, "spark": 7077}
 _START: Final = "start it or correct the address"
+_OTHER: Final = "another program answers there"
+_MOST_BYTES: Final = 1 << 16  # of an answer
+_CLIENT_ERRORS: Final = range(400, 500)
+_LOGIN: Final = (401, 403, 407)  # statuses of HTTP that say nothing about the program behind a login
+
+
+class Question(NamedTuple):
+    """A question over HTTP. The answer of the right program is JSON with its version."""
+
+    path: str
+    key: str  # of the version
+    program: str
+
+
+_FLINK: Final = Question("/config", "flink-version", "Flink")
+_SPARK: Final = Question("/v1/submissions/status/none", "serverSparkVersion", "Spark")
 
 
 class Service(NamedTuple):
@@ -46,6 +65,8 @@ class Service(NamedTuple):
     value: str
     what: str
     addresses: tuple[tuple[str, int], ...]  # one of them must answer
+    question: Question | None = None
+    is_job_server: bool = False
 
 
 def require_services(options: PipelineOptions) -> list[str]:
@@ -71,17 +92,20 @@ def _list_services(options: PipelineOptions, runner: str) -> tuple[list[Service]
             return [], False
         address = re.fullmatch(r"\[?([^/\[\]]+)\]?:(\d+)", endpoint)
         found = ((address[1], int(address[2])),) if address else ()
-        return [Service("job_endpoint", endpoint, "the address of a running job server", found)], False
+        what = "the address of a running job server"
+        return [Service("job_endpoint", endpoint, what, found, is_job_server=True)], False
     if runner == "flink":
         flink = options.view_as(FlinkRunnerOptions)
         master = (flink.flink_master or "").strip()
         is_here = master in _HERE
-        services = [] if is_here else [_of_url("flink_master", master, "the REST address of a running Flink cluster")]
+        what = "the REST address of a running Flink cluster"
+        services = [] if is_here else [_of_url("flink_master", master, what, _FLINK)]
         return services, is_here or not flink.flink_submit_uber_jar
     if runner == "spark":
         spark = options.view_as(SparkRunnerOptions)
         if spark.spark_submit_uber_jar:
-            return [_of_url("spark_rest_url", spark.spark_rest_url or "", "the REST address of a Spark master")], False
+            what = "the REST address of a Spark master"
+            return [_of_url("spark_rest_url", spark.spark_rest_url or "", what, _SPARK)], False
         master = (spark.spark_master_url or "").removeprefix("k8s://")
         is_elsewhere = "://" in master  # else local[4], yarn
         return [
@@ -93,7 +117,7 @@ def _list_services(options: PipelineOptions, runner: str) -> tuple[list[Service]
     return [], False
 
 
-def _of_url(option: str, url: str, what: str) -> Service:
+def _of_url(option: str, url: str, what: str, question: Question | None = None) -> Service:
     """The service at HOST:PORT, at a URL, or at one of several hosts: spark://a:7077,b:7077."""
     scheme, _, rest = url.rpartition("://")
     addresses = []
@@ -101,20 +125,72 @@ def _of_url(option: str, url: str, what: str) -> Service:
         with suppress(ValueError):  # a port beyond 65535, or a bracket without its partner
             parts = urlsplit(f"//{host}")
             addresses.append((parts.hostname or "", _PORTS.get(scheme, 80) if parts.port is None else parts.port))
-    return Service(option, url, what, tuple(addresses))
+    return Service(option, url, what, tuple(addresses), question)
 
 
 def _require(service: Service) -> str:
-    """A line if one of the addresses answers within seconds; otherwise ResourceError."""
+    """A line if one of the addresses answers within seconds; otherwise ResourceError, also if another program does."""
     until, why = time.monotonic() + CONNECT_SECONDS, "no HOST:PORT"
     while True:
         for host, port in service.addresses:
-            if not (why := _connect(host, port) if host else "no host"):
-                return f"beam: {service.option} {service.value} answers"
+            why = _connect(host, port) if host else "no host"
+            if not why and (found := _identify(service, host, port)) != _OTHER:
+                return (
+                    f"beam: {service.option} {service.value} answers: {found}" if found else _describe_listener(service)
+                )
+            why = why or _OTHER
         if time.monotonic() + 0.5 > until or not service.addresses:
             got = f"{service.value or 'no value'} ({why})"
             raise ResourceError(f"Beam: invalid {service.option}: got {got}, expected {service.what}; {_START}")
         time.sleep(0.5)
+
+
+def _describe_listener(service: Service) -> str:
+    return f"beam: something listens at {service.option} {service.value}"
+
+
+def _identify(service: Service, host: str, port: int) -> str:
+    """The program at an address; "" if it does not say, and _OTHER if it is not the expected one."""
+    if service.is_job_server:
+        return _ask_job_server(f"{host}:{port}")
+    if not service.question:
+        return ""
+    scheme, _, rest = service.value.rpartition("://")
+    connect = http.client.HTTPSConnection if scheme == "https" else http.client.HTTPConnection
+    connection = connect(host, port, timeout=CONNECT_SECONDS)  # without the proxies of the environment
+    try:
+        connection.request("GET", f"/{rest.partition('/')[2]}".rstrip("/") + service.question.path)
+        answer = connection.getresponse()
+        status, text = answer.status, answer.read(_MOST_BYTES)
+    except http.client.HTTPException:  # it does not speak HTTP
+        return _OTHER
+    except OSError:  # no answer in time, or a certificate that is unknown here
+        return ""
+    finally:
+        connection.close()
+    values: Any = None
+    with suppress(ValueError, RecursionError):
+        values = json.loads(text)
+    if isinstance(values, dict) and service.question.key in values:
+        return f"{service.question.program} {values[service.question.key]}"
+    is_clear = status == http.client.OK or (status in _CLIENT_ERRORS and status not in _LOGIN)
+    return _OTHER if is_clear else ""
+
+
+def _ask_job_server(address: str) -> str:
+    """Like `_identify`, with the first question of Beam to a job server."""
+    import grpc
+    from apache_beam.portability.api import beam_job_api_pb2, beam_job_api_pb2_grpc
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
+            stub.DescribePipelineOptions(beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=CONNECT_SECONDS)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE:  # it does not speak HTTP/2
+                return _OTHER
+            return "" if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED else "a job server"
+    return "a job server"
 
 
 def _connect(host: str, port: int) -> str:

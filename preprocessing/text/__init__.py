@@ -8,7 +8,7 @@ chinese_words.py.
 
 from preprocessing.text.chinese_words import chinese_word_starts
 from preprocessing.text.decontaminate import count_shared_ngrams, fewest_words, ngram_hashes
-from preprocessing.text.filters import RULES, apply_rules
+from preprocessing.text.filters import REASONS, RULES, apply_rules
 from preprocessing.text.language_id import LANGUAGES, language, nearest_code
 from preprocessing.text.minhash import bands_of, components, shingles, signature
 from preprocessing.text.ngrams import Tokens, find_tokens, hash_ngrams, is_inside_word
@@ -22,6 +22,7 @@ from preprocessing.text.urls import UrlBlocklist, host_of
 
 __all__ = [
     "LANGUAGES",
+    "REASONS",
     "RULES",
     "Edits",
     "Gazetteer",

@@ -272,3 +272,10 @@ RULES: Final[dict[str, Rule]] = {
     "gopher_quality": gopher_quality,
     "gopher_repetition": gopher_repetition,
 }
+REASONS: Final[dict[str, tuple[str, ...]]] = {
+    "c4": ("c4_",),
+    "fineweb_quality": ("fineweb_",),
+    "gopher_quality": ("gopher_",),
+    "gopher_repetition": ("gopher_duplicate_", "gopher_top_"),
+}
+"""The beginnings of the reasons of each rule. The longest one that fits a reason names its rule."""

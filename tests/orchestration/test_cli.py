@@ -95,7 +95,7 @@ ERRORS = {
     "check gpt2 optimizer.learnig_rate=1": "override optimizer.learnig_rate=1: "
     "invalid key: got optimizer.learnig_rate, expected a key of optimizer; did you mean optimizer.learning_rate?",
     "check gpt2 cluster.num_wokers=1": "override cluster.num_wokers=1: "
-    "invalid key: got num_wokers, expected a key of the file; did you mean num_workers?",
+    "invalid key: got cluster.num_wokers, expected a key of cluster; did you mean cluster.num_workers?",
     "check gpt2 --cluster gpu": "invalid cluster: got gpu, expected one of 1024xh100, 2240xa100, 64xa100, 64xh100, "
     "8xh100, cpu_cluster, dataflow, flink, local, one_gpu, portable, spark, or a .yaml file; did you mean one_gpu?",
     "check gpt2 -- --direct_num_workers=2": "invalid arguments: got `--` with check, expected options of Beam after "
@@ -197,8 +197,8 @@ ERRORS = {
     "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "invalid cluster.gpu_type: got 'nonsense', expected "
     "one of v100_16gb, v100, a100_40gb, a100, h100, h200, b200, l40s, l4, a10g; set one of these, or leave it empty to "
     "use the devices of this machine",
-    "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: invalid gpu_type: got 'h100', expected "
-    "empty with "
+    "check gpt2 cluster.gpu_type=h100": "override cluster.gpu_type=h100: invalid cluster.gpu_type: got 'h100', "
+    "expected empty with "
     "device cpu; see `sesame keys cluster.gpu_type`",
     "check gpt2 cluster.ray_address=auto": "gpt2: invalid cluster.num_workers: got 0, which counts the workers of "
     "this machine "
@@ -211,14 +211,14 @@ ERRORS = {
     "check gpt2 init_checkpoint=docs": f"invalid init_checkpoint: got docs, {WEIGHTS}",
     "check gpt2 init_checkpoint=nowhere": f"invalid init_checkpoint: got nowhere (no such directory), {WEIGHTS}",
     "check gpt2 --cluster local cluster.ray_address=http://head:8265": "override cluster.ray_address=http://head:8265: "
-    f"invalid ray_address: got 'http://head:8265', {ADDRESSES}; see `sesame keys cluster.ray_address`",
+    f"invalid cluster.ray_address: got 'http://head:8265', {ADDRESSES}; see `sesame keys cluster.ray_address`",
     "check gpt2 --cluster cpu_cluster cluster.ray_address=head:99999": "override cluster.ray_address=head:99999: "
-    f"invalid ray_address: got 'head:99999', {ADDRESSES}; see `sesame keys cluster.ray_address`",
+    f"invalid cluster.ray_address: got 'head:99999', {ADDRESSES}; see `sesame keys cluster.ray_address`",
     "check gpt2 --cluster 8xh100 cluster.usd_per_device_hour=.inf": "override cluster.usd_per_device_hour=.inf: "
-    "invalid usd_per_device_hour: got inf, expected US dollars from 0 to a million; see `sesame keys "
+    "invalid cluster.usd_per_device_hour: got inf, expected US dollars from 0 to a million; see `sesame keys "
     "cluster.usd_per_device_hour`",
     "check gpt2 cluster.hang_timeout_minutes=.inf": "override cluster.hang_timeout_minutes=.inf: "
-    "invalid hang_timeout_minutes: got inf, expected a number of minutes from 0 (never) up; see `sesame keys "
+    "invalid cluster.hang_timeout_minutes: got inf, expected a number of minutes from 0 (never) up; see `sesame keys "
     "cluster.hang_timeout_minutes`",
     f"check gpt2 model.num_hidden_layers={10**30}": "override model.num_hidden_layers, line 1: "
     "invalid YAML: got a number of 31 digits, expected at most 20; use a smaller one",
@@ -987,7 +987,7 @@ def test_interval_of_zero_steps_is_refused(capsys, flags_with_corpus) -> None:
     code, message = refused(capsys, "train", *flags_with_corpus, "cluster.log_every=0")
     assert (code, message) == (
         2,
-        "override cluster.log_every=0: invalid log_every: got 0, expected at least 1 step; "
+        "override cluster.log_every=0: invalid cluster.log_every: got 0, expected at least 1 step; "
         "see `sesame keys cluster.log_every`",
     )
 
@@ -999,7 +999,7 @@ def test_profile_steps_must_be_in_range(capsys, flags_with_corpus) -> None:
         capsys, "train", *flags_with_corpus, "--profile-steps", "101"
     )  # a trace of many has gigabytes
     assert code == 2
-    assert "invalid profile_steps: got 101, expected a number of steps from 0 (none) to 100; see" in message
+    assert "invalid cluster.profile_steps: got 101, expected a number of steps from 0 (none) to 100; see" in message
 
 
 def test_command_line_is_recorded_without_passwords(monkeypatch, flags_with_corpus) -> None:

@@ -34,7 +34,7 @@ def env_error(*overrides: str) -> str:
 def test_plain_text_credential_is_refused_and_hidden(name: str) -> None:
     for value in (CANARY, f"${{A}}{CANARY}", f"'{CANARY} ${{A}}'"):
         message = env_error(f"env.{name}={value}")
-        assert f"invalid env.{name}: got a credential in plain text, expected ${{NAME}}; export" in message
+        assert f"invalid cluster.env.{name}: got a credential in plain text, expected ${{NAME}}; export" in message
         assert CANARY not in message
     assert load_cluster("local", [f"cluster.env.{name}=${{MINE}}"]).env == {name: "${MINE}"}
 
@@ -63,7 +63,9 @@ def test_login_by_variable_name_is_accepted() -> None:
 )  # fmt: skip
 def test_credential_in_beam_options_is_refused_and_hidden(given: str) -> None:
     message = env_error(f"beam.options.{given}")
-    assert f"invalid beam.options.{given.partition('=')[0]}: got a credential, expected none; write it" in message
+    assert (
+        f"invalid cluster.beam.options.{given.partition('=')[0]}: got a credential, expected none; write it" in message
+    )
     assert CANARY not in message
     assert CANARY not in env_error(f"beam={{options: {{{given.replace('=', ': ', 1)}}}}}")
 
@@ -104,7 +106,7 @@ def test_recorded_command_line_has_no_beam_credentials(
 @pytest.mark.parametrize("value", ["1", "true", "1.5", f"[{CANARY}]", f"{{a: {CANARY}}}"])
 def test_value_that_is_not_a_string_is_refused_and_hidden(value: str) -> None:
     message = env_error(f"env.DB_PASSWORD={value}")
-    assert "invalid env.DB_PASSWORD: got a value of type" in message
+    assert "invalid cluster.env.DB_PASSWORD: got a value of type" in message
     assert CANARY not in message
     assert CANARY not in env_error(f"env={CANARY}")
 
@@ -123,12 +125,12 @@ def test_cluster_file_with_a_credential_is_refused_and_hidden(
     "name", [*sorted(environment.RESERVED), "LD_PRELOAD", "PYTHONPATH", "RAY_AUTH_TOKEN", "SESAME_X"]
 )
 def test_variables_set_by_sesame_and_ray_are_refused(name: str) -> None:
-    assert re.search(rf"invalid env\.{name}: got .*, expected another name; ", env_error(f"env.{name}=x"))
+    assert re.search(rf"invalid cluster\.env\.{name}: got .*, expected another name; ", env_error(f"env.{name}=x"))
 
 
 @pytest.mark.parametrize("value", ["${}", "${A B}", "${1A}", "${A", "${A:-x}"])
 def test_malformed_reference_is_refused(value: str) -> None:
-    assert "invalid env.A: got an invalid reference" in env_error(f"env.A='{value}'")
+    assert "invalid cluster.env.A: got an invalid reference" in env_error(f"env.A='{value}'")
 
 
 def test_missing_variable_gives_a_one_line_error_before_any_work(

@@ -36,5 +36,5 @@ def check(
     announce((), [*warnings, *find_remarks(job.recipe, job.cluster)])
     layout = planning.describe_layout(job.recipe, job.cluster)
     values = {"recipe": job.recipe.name, "hash": job.recipe.hash, "workers": workers, "layout": layout, "notes": notes}
-    shown = views.format_check(job.recipe, workers, job.cluster.name)
+    shown = views.format_check(job.recipe, workers, job.cluster.name, is_estimate=job.has_estimated_steps)
     return print_answer(CommandResult((shown, f"layout  {layout}", *notes), values, (flags.command("run"),)), as_json)

@@ -56,6 +56,8 @@ def submit(
             name, done = submission.next_attempt(submission.identity(job, flags, stages), known, force)
             sent = flags if done else submission.with_cluster_workers(flags, job, server)
     notes = [] if done else submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
+    if sent is flags and not done:  # with sent flags of its own, the number of workers is that of the cluster
+        notes += submission.describe_missing_room(job, server)
     if not dry_run:
         submission.remove_leftover_environments(job.out, known)
     command = submission.command(sent, stages, training.resume)

@@ -32,6 +32,8 @@ _LABELS: Final = {  # statistics of the manifest whose keys do not say what they
     "repaired.documents": "documents with invalid bytes",
     "repaired.sequences": "invalid byte sequences, replaced by U+FFFD",
     "masked": "personal data replaced by placeholders",
+    "repeated_substrings.documents": "documents without their repeated substrings",
+    "repeated_substrings.removed": "removed repeated substrings",
     "evaluation_texts.texts": "evaluation texts for decontamination",
     "evaluation_texts.too_short": "evaluation texts that are too short and ignored",
 }
@@ -202,8 +204,8 @@ def _group_counts(known: DataCardFacts) -> CardTable:
 
 def _funnel(known: DataCardFacts) -> Section:
     paragraph = (
-        "Each byte that was read is either kept or counted under one reason below. `trimmed` counts the bytes that "
-        "cleaning removes from documents that remain, so it has bytes, but no documents."
+        "Each byte that was read is either kept or counted under one reason below. The reason trimmed counts the "
+        "bytes that cleaning removes from documents that remain, so it has bytes, but no documents."
     )
     seen, rows, left = known.seen, [], known.seen
     for reason, count in known.dropped.items():

@@ -4,7 +4,7 @@ Facts contain no time and no path, so equal corpora have equal facts on any mach
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from preprocessing.manifest import Count, Ledger, Manifest
 from preprocessing.rows import ExampleDataset, RealizedShare
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
-from preprocessing.text import language
+from preprocessing.text import REASONS, language
 from preprocessing.tokenization import Vocab, display_piece
 
 _TOKENS_AT_ONCE: Final = 1 << 20  # approximate number of tokens that are counted together
@@ -34,9 +34,11 @@ _RANKS: Final = 200  # points of the Zipf plot
 _TOP: Final = 20  # vocabulary entries and sources in a table
 _MOST_PIECES: Final = 6  # words with more tokens are counted together
 _STATISTICS: Final = 60  # maximum number of other statistics of the manifest
-_STEPS: Final = (  # prefixes of the reasons, in the order of the steps that drop documents; readers come first
-    *("url_", "bad_encoding", "empty", "too_short", "too_long", "c4_", "gopher_", "fineweb_", "language"),
-    *("contaminated", "trimmed", "added"),
+# prefixes of the reasons, in the order of the steps that drop documents; readers come first
+_BEFORE_FILTERS: Final = ("url_", "bad_encoding", "empty", "too_short", "too_long")
+_FILTERS: Final = ("c4", "gopher_quality", "gopher_repetition", "fineweb_quality")  # the order if none is known
+_AFTER_FILTERS: Final = (
+    *("language", "contaminated", "trimmed", "added"),
     *("repeated_line", "repeated_substring", "duplicate", "near_duplicate", "known", "near_known", "no_tokens"),
 )
 
@@ -146,7 +148,7 @@ def facts_of(corpus: Path, recipe: Recipe | None, spec: Corpus | None = None) ->
     tally = _Tally(np.zeros(vocab.size, np.int64))
     for shard in shards:
         tally.add(Shard(shard.path))  # a new object, so that its cached columns are freed after use
-    order = _step_order([Path(file).stem for file in spec.clean.own_filters] if spec else [])
+    order = _step_order([Path(name).stem for name in spec.clean.filters] if spec else _FILTERS)
     return DataCardFacts(
         name=manifest.name,
         digest=manifest.digest,
@@ -303,17 +305,21 @@ def _tokenizer_stats(tally: _Tally, vocab: Vocab) -> TokenizerStats:
 # Values as text
 
 
-def _step_order(own_filters: Collection[str]) -> Callable[[str], tuple[int, str]]:
-    """Sorts reasons into the order of the steps that drop documents. Filters of the user follow those of Sesame.
+def _step_order(filters: Sequence[str]) -> Callable[[str], tuple[int, str]]:
+    """Sorts reasons into the order of the steps that drop documents; `filters` are the names of the filters in order.
 
-    >>> sorted(["duplicate", "mine_x", "bad_json", "gopher_ellipses", "c4_lorem_ipsum"], key=_step_order(["mine"]))
-    ['bad_json', 'c4_lorem_ipsum', 'gopher_ellipses', 'mine_x', 'duplicate']
+    >>> sorted(["duplicate", "mine_x", "bad_json", "gopher_ellipses", "c4_lorem_ipsum"], key=_step_order(_FILTERS))
+    ['bad_json', 'mine_x', 'c4_lorem_ipsum', 'gopher_ellipses', 'duplicate']
+    >>> reasons = ["c4_lorem_ipsum", "gopher_duplicate_lines", "gopher_ellipses", "mine_x"]
+    >>> sorted(reasons, key=_step_order(["gopher_repetition", "mine", "gopher_quality", "c4"]))
+    ['gopher_duplicate_lines', 'mine_x', 'gopher_ellipses', 'c4_lorem_ipsum']
     """
+    of_filters = (prefix for name in filters for prefix in REASONS.get(name, (name, f"{name}_")))
+    places = {prefix: at for at, prefix in enumerate((*_BEFORE_FILTERS, *of_filters, *_AFTER_FILTERS), 1)}
 
     def order_of(reason: str) -> tuple[int, str]:
-        if any(reason == name or reason.startswith(f"{name}_") for name in own_filters):
-            return _STEPS.index("fineweb_") + 1, reason
-        return next((order for order, step in enumerate(_STEPS, 1) if reason.startswith(step)), 0), reason
+        own = [prefix for prefix in places if reason.startswith(prefix) and (prefix not in filters or prefix == reason)]
+        return places[max(own, key=len)] if own else 0, reason
 
     return order_of
 

@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 import yaml
 
-from orchestration.config import load_cluster
+from orchestration.config import list_names, load_cluster
 from preprocessing.errors import Preempted
 from tests.golden import text
 
@@ -404,3 +404,12 @@ def test_guide_names_each_file_and_quotes_its_commands() -> None:
         assert shown, path
         words = " ".join(line.lstrip("# ") for line in path.read_text().splitlines())
         assert all(command in words for command in shown), shown
+
+
+def test_guide_lists_each_cluster_file() -> None:
+    """`64xh100` was missing in the table."""
+    guide = (ROOT / "docs/guides/clusters.md").read_text()
+    table = guide.partition("| name | workers |")[2].partition("##")[0]
+    assert set(re.findall(r"`(\w+)`", re.sub(r"\|[^|]*\|$", "|", table, flags=re.MULTILINE))) == set(
+        list_names("clusters")
+    )

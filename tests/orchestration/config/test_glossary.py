@@ -11,7 +11,7 @@ import pytest
 from orchestration.cli.unknown import explain_command
 from orchestration.config import Cluster, Recipe, glossary, list_names, load, load_cluster, load_corpus, load_task
 from orchestration.config.glossary import ABSENT, KEYS, KINDS, NOTES, TASK_KEYS
-from orchestration.config.keys import parts
+from orchestration.config.keys import find_keys, parts
 from orchestration.config.part_checks import UNIONS
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
@@ -136,12 +136,14 @@ def test_an_override_with_a_foreign_name_is_refused_with_the_right_key(given: st
 
 
 def test_a_cluster_override_with_a_foreign_name_is_refused_with_the_right_key() -> None:
-    with pytest.raises(BadInput, match=r"invalid key: got engine\.bf16, expected engine\.precision"):
+    with pytest.raises(
+        BadInput, match=r"key: got cluster\.engine\.bf16, expected cluster\.engine\.precision=bf16; rename"
+    ):
         load_cluster("local", ["cluster.engine.bf16=true"])
-    with pytest.raises(BadInput, match=r"invalid key: got bf16, expected engine\.precision=bf16; rename it$"):
+    with pytest.raises(BadInput, match=r"key: got cluster\.bf16, expected cluster\.engine\.precision=bf16; rename it$"):
         load_cluster("local", ["cluster.bf16=true"])
     with pytest.raises(
-        BadInput, match=r"got lr, expected optimizer\.learning_rate; write this full key after the recipe, or"
+        BadInput, match=r"got cluster\.lr, expected optimizer\.learning_rate; write this full key after the recipe, or"
     ):
         load_cluster("local", ["cluster.lr=1"])
 
@@ -169,6 +171,92 @@ def test_each_kind_of_the_glossary_exists() -> None:
 
 def test_names_listed_as_absent_have_no_key() -> None:
     assert not set(ABSENT) & set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("gqa", "Sesame has no grouped-query attention"),
+        ("num_query_groups", "Sesame has no grouped-query attention"),
+        ("rope_theta", "Sesame has no rotary positions, see `sesame keys position_embedding`"),
+        ("swiglu", "Sesame has no gated feed-forward layers, see `sesame keys activation`"),
+        ("num_experts", "Sesame has no mixture of experts"),
+        ("transformer_engine", "Sesame does not use Transformer Engine"),
+        ("use_flash_attn", "attention uses torch's fused kernels by itself"),
+        ("fp8", "Sesame has no FP8, use cluster.engine.precision=bf16 (or fp16)"),
+        ("llama3_8b", "Sesame has no such model, list its models with `sesame recipes`"),
+        ("bert_base", "show this recipe with `sesame recipes bert_base`"),
+        (
+            "sequence_parallel",
+            "workers of a tensor parallel group keep whole activations between layers, "
+            "use cluster.engine.sequence_parallel_size (Ulysses)",
+        ),
+        ("colour", "see `sesame keys`"),
+        ("optimzer", "did you mean optimizer?"),
+    ],
+)
+def test_keys_says_what_sesame_lacks_instead_of_an_unlike_key(name: str, answer: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        find_keys(name)
+    assert str(caught.value).endswith(f"a key of a file; {answer}")
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ("model.num_key_value_heads=2", "Sesame has no grouped-query attention; leave it out"),
+        (
+            "cluster.engine.virtual_pipeline_size=2",
+            "Sesame has no interleaved pipeline stages, only 1F1B; leave it out",
+        ),
+        ("cluster.engine.fp8=true", "Sesame has no FP8; use cluster.engine.precision=bf16 (or fp16)"),
+    ],
+)
+def test_an_override_says_what_sesame_lacks(given: str, answer: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        (load_cluster if given.startswith("cluster.") else load)("gpt2" if given[0] == "m" else "local", [given])
+    key = given.partition("=")[0]
+    assert str(caught.value) == (f"override {given}: invalid key: got {key}, expected no such key, because {answer}")
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        (
+            "cluster.engine.context_parallel_size=4",
+            "invalid key: got cluster.engine.context_parallel_size, expected cluster.engine.sequence_parallel_size "
+            "(Ulysses instead of ring attention); rename it",
+        ),
+        (
+            "cluster.engine.precison=bf16",
+            "invalid key: got cluster.engine.precison, expected a key of cluster.engine; "
+            "did you mean cluster.engine.precision?",
+        ),
+        (
+            "cluster.num_workers=-1",
+            "invalid cluster.num_workers: got -1, expected a number from 0 (all of this machine) up; "
+            "see `sesame keys cluster.num_workers`",
+        ),
+        (
+            "cluster.engine.sequence_parallel=true",
+            "cluster.engine.sequence_parallel was renamed to cluster.engine.sequence_parallel_size in 0.2",
+        ),
+    ],
+)
+def test_the_keys_in_a_message_about_an_override_of_a_cluster_can_be_typed(given: str, answer: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_cluster("local", [given])
+    assert str(caught.value) == f"override {given}: {answer}"
+
+
+def test_the_keys_in_a_message_about_a_cluster_file_are_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nengine: {context_parallel_size: 2}\n")
+    with pytest.raises(BadInput) as caught:
+        load_cluster(str(file), ["cluster.num_workers=2"])
+    assert str(caught.value).startswith(
+        f"{file}: invalid key: got engine.context_parallel_size, expected engine.sequence_parallel_size (Ulysses"
+    )
 
 
 TASK = """

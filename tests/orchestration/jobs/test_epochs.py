@@ -1,11 +1,13 @@
 """Epochs of a job: an estimate before the corpus exists, then the number of batches in the corpus."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orchestration.cli import main
 from orchestration.jobs import Job, JobFlags, corpus, open_job, submission
 from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput
@@ -124,6 +126,15 @@ def test_a_submitted_job_keeps_its_name_when_the_corpus_exists(job: Job, text: P
         one = open_job(JobFlags(**{**flags.__dict__, "output_dir": out}))
         names.add(submission.identity(one, flags, "run"))
     assert len(names) == 1
+
+
+def test_check_calls_an_estimate_an_estimate(text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The corpus may have another number of steps."""
+    words = ["check", "gpt2", "--scale", "tiny", "--data", str(text)]
+    assert main([*words, "phases.0.epochs=2", "optimizer.warmup_steps=2"]) == 0
+    assert re.search(r"about [\d,]+ steps", capsys.readouterr().out)
+    assert main([*words, "phases.0.steps=9", "optimizer.warmup_steps=2"]) == 0
+    assert "about" not in capsys.readouterr().out
 
 
 def test_epochs_need_a_text() -> None:

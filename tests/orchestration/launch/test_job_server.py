@@ -139,10 +139,16 @@ def test_status_has_the_progress_of_a_running_job_and_the_error_of_a_failed_one(
         JOB | {"submission_id": name, "status": status, "start_time": 1000, "message": "last available logs"}
         for name, status in (("fine", "RUNNING"), ("bad", "FAILED"), ("gone", "FAILED"), ("over", "SUCCEEDED"))
     ]
+    jobs += [
+        JOB | {"submission_id": "stopped", "status": "STOPPED", "message": "Job was intentionally stopped."},
+        JOB | {"submission_id": "waiting", "status": "RUNNING", "start_time": 1000, "message": ""},
+    ]
     logs = {
         "fine": "run: to do\npretrain: 10/400\npretrain: 160/400  3:10 left  loss 5.818\n(raylet) a note\n",
         "bad": "pretrain: 1/400\nsesame: gpt2: no text; name it with --data\n",
         "over": "pretrain: 400/400\n",
+        "stopped": "pretrain: 58/60\nsesame: out: stopped after step 58 of 60; repeat the command to resume\n",
+        "waiting": "starting workers: 0:01\nwaiting for 8 workers of 1 CPU: 2:30  Ray has 2 CPUs (2 free)\n",
     }
     answers = {f"/api/jobs/{name}/logs": (200, {"logs": text}) for name, text in logs.items()}
     with dashboard({**RAY, "/api/jobs/": (200, jobs), **answers}) as url:
@@ -153,6 +159,8 @@ def test_status_has_the_progress_of_a_running_job_and_the_error_of_a_failed_one(
         "bad": "gpt2: no text; name it with --data",
         "gone": "last available logs",
         "over": "last available logs",
+        "stopped": "out: stopped after step 58 of 60; repeat the command to resume",
+        "waiting": "waiting for 8 workers of 1 CPU: 2:30  Ray has 2 CPUs (2 free)",
     }
 
 
@@ -241,6 +249,19 @@ def test_missing_num_workers_is_taken_from_the_target_cluster(
     with dashboard(RAY | {"/api/jobs/": (200, [])} | node_response({})) as url:
         assert main([*words, "--address", url]) == 4
     assert "has resources for 0 workers, but local needs at least 1" in capsys.readouterr().err
+
+
+def test_submit_says_that_the_cluster_has_too_few_resources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such a job waits, because nodes may be added."""
+    words = ["submit", "gpt2", "--scale", "tiny", "--data", "demo", "--output-dir", str(tmp_path), "--dry-run"]
+    for number, notes in ((8, 1), (2, 0)):
+        with dashboard(RAY | {"/api/jobs/": (200, [])} | node_response({"CPU": 2.0})) as url:
+            assert main([*words, f"cluster.num_workers={number}", "--address", url, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["notes"]
+        assert len(found) == notes
+    with dashboard(RAY | {"/api/jobs/": (200, [])} | node_response({"CPU": 2.0})) as url:
+        assert main([*words, "cluster.num_workers=8", "--address", url]) == 0
+    assert "has resources for 2 of 8 workers: the job waits for more;" in " ".join(capsys.readouterr().out.split())
 
 
 def test_job_that_does_not_fit_is_not_submitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

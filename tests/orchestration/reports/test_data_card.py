@@ -24,7 +24,7 @@ from preprocessing import tokenization
 from preprocessing.dropped import DROPPED, DroppedDocument, write_dropped
 from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
 from preprocessing.shards import Shard, TokenStore, shard_name, write_shard
-from preprocessing.text import sentences
+from preprocessing.text import REASONS, RULES, sentences
 from preprocessing.tokenization import ShownToken
 from tests.training.corpora import mini_corpus
 
@@ -177,6 +177,22 @@ def test_sampled_documents_are_spread_over_all_shards(mini_path: Path) -> None:
 
 def test_drop_reasons_are_listed_in_processing_order(hostile_facts: DataCardFacts) -> None:
     assert list(hostile_facts.dropped) == ["not_text", "gopher_ratio", "trimmed", "duplicate", "near_duplicate"]
+
+
+def test_every_reason_of_a_filter_is_listed_at_the_place_of_its_filter() -> None:
+    order = card_facts._step_order(["gopher_repetition", "mine", "gopher_quality", "c4"])
+    steps = [
+        *("bad_json", "empty", "gopher_duplicate_lines", "gopher_top_2gram", "mine", "mine_x", "gopher_word_count"),
+        *("c4_lorem_ipsum", "language_score", "trimmed", "duplicate"),
+    ]
+    shuffled = sorted(steps)
+    assert sorted(shuffled, key=order) == steps
+    assert set(REASONS) == set(RULES) == set(card_facts._FILTERS)
+
+
+def test_the_card_has_no_markup_in_its_own_sentences(page: str, hostile_facts: DataCardFacts) -> None:
+    assert "`" not in card._funnel(hostile_facts).paragraph
+    assert "The reason trimmed counts the bytes" in " ".join(page.split())
 
 
 def test_funnel_table_ends_with_the_kept_documents(hostile_facts: DataCardFacts) -> None:

@@ -112,6 +112,31 @@ class TestDropped:
         with pytest.raises(BadInput, match=rf"^invalid --dropped: got 'language', expected {named}; choose one"):
             find_dropped(corpus, "language")
 
+    def test_a_reason_may_have_the_blanks_of_the_data_card(self, corpus: Path) -> None:
+        write_dropped(corpus / DROPPED, self.SAMPLE, ["url"])
+        assert [each.key for each in find_dropped(corpus, "near duplicate")] == ["01" * 16]
+
+    @pytest.mark.parametrize(
+        ("reason", "documents", "why"),
+        [
+            ("http_error", 2, "Sesame stores no text of the 2 documents with this reason"),
+            ("trimmed", 0, "this reason counts bytes, but no documents"),
+            ("repeated_substring", 0, "this reason counts bytes, but no documents"),
+        ],
+    )
+    def test_a_reason_without_a_sample_is_explained(self, corpus: Path, reason: str, documents: int, why: str) -> None:
+        write_dropped(corpus / DROPPED, self.SAMPLE, ["url"])
+        manifest = Manifest.load(corpus)
+        manifest.ledger.see(documents, bytes=50)
+        manifest.ledger.drop(reason, documents, bytes=50)
+        manifest.save(corpus)
+        with pytest.raises(BadInput) as caught:
+            find_dropped(corpus, reason)
+        assert str(caught.value) == (
+            f"invalid --dropped: got '{reason}', expected all or one of known, near_duplicate, too_short, because "
+            f"{why}; see their number in the data card"
+        )
+
     def test_a_corpus_that_dropped_nothing_says_so(self, corpus: Path) -> None:
         write_dropped(corpus / DROPPED, [], [])
         assert shown(render_dropped(find_dropped(corpus, "all"), {})) == "no document with text was dropped\n"

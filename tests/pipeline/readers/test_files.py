@@ -105,7 +105,7 @@ def test_urls_may_be_files_directories_and_globs(
         ("memory://missing", "no such file or directory"),
         ("memory://missing/*.txt", "no file matches"),
         ("nothing://a", "one of the protocols"),
-        ("s3://bucket/a", "s3fs"),
+        ("s3://bucket/a", "the package s3fs is missing; run `pip install s3fs`, or copy the files to a local disk"),
     ],
 )
 def test_an_unreadable_url_is_a_one_line_error(url: str, why: str) -> None:

@@ -1,9 +1,10 @@
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
-from pipeline.readers import EXPECTED, Record, recognise
+from pipeline.readers import EXPECTED, JsonArrayReader, JsonlReader, Record, plan_splits, recognise
 from pipeline.readers.jsonl import parse_line
 from pipeline.readers.lines import TextLine
 from preprocessing.errors import BadInput
@@ -112,3 +113,24 @@ def test_a_key_missing_in_all_lines_is_refused_with_all_existing_keys(tmp_path: 
     path = write(tmp_path, '{"a": 1}\n{"b": 2}\n', "a.jsonl")
     with pytest.raises(BadInput, match=r"missing key 'text', expected one of 'a', 'b'; select"):
         recognise(path)
+
+
+@pytest.mark.parametrize("words", [3, 30_000])
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+def test_a_misspelled_text_key_of_a_source_is_refused_before_the_work(tmp_path: Path, kind: str, words: int) -> None:
+    """The first object may be longer than the beginning that is read to recognize a file."""
+    values = [{"text": "word " * words, "url": "http://a.org", "meta": {"id": 1}}] * 3
+    content = json.dumps(values) if kind == "json" else "".join(f"{json.dumps(each)}\n" for each in values)
+    path = write(tmp_path, content, f"a.{kind}")
+    source = (JsonArrayReader if kind == "json" else JsonlReader)(path=path, text_key="txet")
+    with pytest.raises(BadInput, match=r"^[^\n]+: missing key 'txet', expected one of 'meta', 'text', 'url'; select"):
+        plan_splits([source])
+    with pytest.raises(BadInput, match=r"missing field 'meta\.idd', expected one of 'text', 'url', 'meta', 'meta.id';"):
+        plan_splits([dataclasses.replace(source, text_key="text", keep=("meta.idd",))])
+    assert plan_splits([dataclasses.replace(source, text_key="text", keep=("meta.id",))])
+
+
+def test_a_text_key_that_some_later_line_has_is_accepted(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": number, "fill": "x" * 90}) for number in range(2000)]
+    path = write(tmp_path, "\n".join([*lines, json.dumps({"text": "Words."})]) + "\n", "a.jsonl")
+    assert plan_splits([JsonlReader(path=path)])

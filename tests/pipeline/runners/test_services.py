@@ -1,9 +1,13 @@
 """The services of a runner are checked within seconds, before any work."""
 
+import json
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -32,19 +36,75 @@ def closed() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
+@contextmanager
+def web_server(status: int, body: str) -> Iterator[str]:
+    """A server that answers each GET with this status and body; yield its HOST:PORT."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_flink_and_spark_are_asked_for_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "CONNECT_SECONDS", 3.0)
+    with web_server(200, json.dumps({"flink-version": "1.19.1"})) as at:
+        for url in (at, f"http://{at}/"):
+            lines = describe_services(["--runner=FlinkRunner", f"--flink_master={url}"])
+            assert lines[0] == f"beam: flink_master {url} answers: Flink 1.19.1"
+    with web_server(400, json.dumps({"serverSparkVersion": "3.5.0"})) as at:
+        lines = describe_services(["--runner=SparkRunner", "--spark_submit_uber_jar", f"--spark_rest_url=http://{at}"])
+        assert lines == [f"beam: spark_rest_url http://{at} answers: Spark 3.5.0"]
+
+
+@pytest.mark.parametrize("option", ["flink_master={}", "spark_rest_url=http://{}", "job_endpoint={}"])
+def test_another_program_at_the_address_is_refused(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m http.server` used to count as Flink."""
+    monkeypatch.setattr(services, "CONNECT_SECONDS", 1.0)
+    runner = "FlinkRunner" if option.startswith("flink") else "SparkRunner"
+    for status, body in ((404, "not found"), (200, "<html></html>"), (200, "[1]")):
+        with web_server(status, body) as at:
+            given = option.format(at)
+            with pytest.raises(ResourceError) as caught:
+                describe_services([f"--runner={runner}", "--spark_submit_uber_jar", f"--{given}"])
+            name, _, value = given.partition("=")
+            assert f"invalid {name}: got {value} (another program answers there), expected the " in str(caught.value)
+
+
+def test_a_server_with_a_login_may_be_the_expected_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "CONNECT_SECONDS", 3.0)
+    with web_server(401, "who are you") as at:
+        lines = describe_services(["--runner=FlinkRunner", f"--flink_master={at}"])
+        assert lines[0] == f"beam: something listens at flink_master {at}"
+
+
 def test_a_service_that_answers_is_named_with_java(address: str) -> None:
     java = "beam: Java 17.0.9 at /opt/java"
     assert describe_services(["--runner=FlinkRunner", f"--flink_master={address}"]) == [
-        f"beam: flink_master {address} answers",
+        f"beam: something listens at flink_master {address}",
         java,
     ]
     masters = f"spark://127.0.0.1:1,{address}"  # of several masters, one must answer
     assert describe_services(["--runner=SparkRunner", f"--spark_master_url={masters}"]) == [
-        f"beam: spark_master_url {masters} answers",
+        f"beam: something listens at spark_master_url {masters}",
         java,
     ]
     kubernetes = ["--runner=SparkRunner", f"--spark_master_url=k8s://https://{address}"]
-    assert describe_services(kubernetes)[0] == f"beam: spark_master_url https://{address} answers"
+    assert describe_services(kubernetes)[0] == f"beam: something listens at spark_master_url https://{address}"
 
 
 def test_a_job_server_or_an_uber_jar_needs_no_java(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +116,7 @@ def test_a_job_server_or_an_uber_jar_needs_no_java(address: str, monkeypatch: py
         ("SparkRunner", ["--spark_submit_uber_jar", f"--spark_rest_url=http://{address}"]),
     ):
         (line,) = describe_services([f"--runner={runner}", *options])
-        assert line.endswith(f"{address} answers")
+        assert line.startswith("beam: something listens at ")
 
 
 @pytest.mark.parametrize(
