@@ -487,5 +487,5 @@ def test_trained_run_refuses_recipe_keys_and_accepts_cluster_keys(target: EvalTa
     assert eval_target.subject_of(given) == target
     cluster = cluster_of(given)
     assert (cluster.finetuning_workers, cluster.engine.cpu_threads) == (2, 3)
-    with pytest.raises(BadInput, match="invalid cluster.finetuning_workers: got 0, expected at least 1 worker"):
+    with pytest.raises(BadInput, match=r"invalid cluster\.finetuning_workers: got 0, expected at least 1 worker"):
         cluster_of(JobFlags(recipe="bert_base", overrides=("cluster.finetuning_workers=0",)))
