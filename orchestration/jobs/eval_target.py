@@ -37,6 +37,11 @@ def folder_of(flags: JobFlags) -> Path:
     return folder
 
 
+def evaluations_of(out: Path, name: str, digest: str) -> Path:
+    """The directory of the scores of a `transformers` model: its name, and the first digits of its digest."""
+    return out / "evals" / f"{name}-{digest[:8]}"
+
+
 def target_of_directory(folder: Path, out: Path) -> EvalTarget:
     """The model of a `transformers` directory; its scores are stored below `out`. Raises BadInput without
     safetensors."""
@@ -51,7 +56,7 @@ def target_of_directory(folder: Path, out: Path) -> EvalTarget:
     finetuned = find_finetuned(folder)
     return EvalTarget(
         finetuned=finetuned,
-        folder=out / "evals" / f"{name}-{digest.hexdigest()[:8]}",
+        folder=evaluations_of(out, name, digest.hexdigest()),
         hash=digest.hexdigest(),
         name=name,
         parameters=parameters,

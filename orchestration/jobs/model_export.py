@@ -7,6 +7,7 @@ from pathlib import Path
 from orchestration import launch, tracking
 from orchestration.full_disk import AGAIN, explain_full_disk
 from orchestration.jobs import hub, stages
+from orchestration.jobs.eval_target import evaluations_of
 from orchestration.jobs.finetuned_source import find_finetuned
 from orchestration.jobs.job import JobFlags
 from orchestration.jobs.run_names import refuse_another_run
@@ -118,7 +119,7 @@ def _register_finetuned(folder: Path, out: Path, name: str, alias: str) -> track
         base, scores, command = about["base"], f"{about['task']['name']}-{about['evaluation'][:8]}", about["command"]
         run = Path(base["folder"])
         # a base model of transformers has the run of its evaluations
-        tracked = run if (run / launch.RUN).is_file() else out / "evals" / f"{base['name']}-{base['hash'][:8]}"
+        tracked = run if (run / launch.RUN).is_file() else evaluations_of(out, base["name"], base["hash"])
     if found := tracking.register_finetuned(tracked, scores, folder, name, alias):
         return found
     raise BadInput(
