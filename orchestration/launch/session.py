@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import psutil
 
-from orchestration.launch import processes
+from orchestration.launch import processes, setup_worker
 from orchestration.launch.address import bind_to_loopback, is_loopback, resolve_address
 from orchestration.launch.job_server import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore_progress
@@ -427,25 +427,32 @@ def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: d
 @contextmanager
 def _only_needed_processes(dashboard: bool) -> Iterator[None]:
     """Inside the block, a new Ray starts without its autoscaler and log monitor, and without the server of the
-    dashboard unless `dashboard`.
+    dashboard and what an agent does for it unless `dashboard`. Its workers are set up by setup_worker.py.
 
     Ray 2.60 starts these three Python processes even if nothing uses them, and `ray.init` has no option against them.
-    They take a quarter of the CPU time of a start.
+    They take a quarter of the CPU time of a start. The agent of the dashboard always starts. It imports less if Ray
+    finds that libraries of the dashboard are missing, and this process then does not import them either.
     """
-    from ray._private import node, parameter
+    from ray._private import node, parameter, utils
+
+    own = {"no_monitor": True, "include_log_monitor": False, "setup_worker_path": setup_worker.__file__}
 
     class LeanParams(parameter.RayParams):
         def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options | {"no_monitor": True, "include_log_monitor": False})
+            super().__init__(*args, **options | own)
 
-    original, start = parameter.RayParams, node.Node.start_api_server
-    parameter.RayParams = LeanParams
+    replaced: list[tuple[Any, str, Any]] = [(parameter, "RayParams", LeanParams)]
     if not dashboard:
-        node.Node.start_api_server = lambda self, **options: None
+        replaced.append((node.Node, "start_api_server", lambda self, **options: None))
+        replaced.append((utils, "get_dashboard_dependency_error", lambda: ImportError("the dashboard is not used")))
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, value in replaced:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        parameter.RayParams, node.Node.start_api_server = original, start
+        for owner, name, value in originals:
+            setattr(owner, name, value)
 
 
 class _FixedPaths(list[str]):

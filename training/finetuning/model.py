@@ -11,7 +11,7 @@ from training.finetuning.features import FeatureReader
 from training.finetuning.heads import TaskHead
 from training.finetuning.targets import Target
 from training.finetuning.tuning import Features
-from training.model import build, initialize
+from training.model import allocate, build, initialize
 from training.score import Score
 from training.specs import Architecture
 
@@ -47,7 +47,7 @@ class TaskModel(nn.Module):
             self.reading = FeatureReader(features, trunk.num_hidden_layers, trunk.hidden_size)
             width = self.reading.width
             self.heads = nn.ModuleDict({target.kind: target.head(trunk, width, rows) for target in self.targets})
-        self.to_empty(device=device)
+        allocate(self, device)
         initialize(self, trunk, seed)
         self.reading.begin()
         if new_rows:

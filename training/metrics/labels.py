@@ -1,9 +1,11 @@
 """Metrics for one label or one number per example: those of GLUE (arXiv:1804.07461, 3), NLI and similarity.
 
 Labels are int arrays [N], and numbers are float arrays [N]. All metrics are fractions, or correlations from -1 to 1,
-not percentages.
+not percentages. F1 and Matthews' correlation equal those of scikit-learn, to which the tests compare them. They do not
+call it, because its import takes more than a second in each process of an evaluation.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -30,10 +32,8 @@ def f1(gold_N: Ints, predicted_N: Ints) -> float:
     >>> f1(np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1]))
     0.8
     """
-    from sklearn.metrics import f1_score
-
     _same_length(gold_N, predicted_N)
-    return float(f1_score(gold_N, predicted_N, pos_label=POSITIVE, average="binary", zero_division=0))
+    return _f1_of_class(POSITIVE, np.asarray(gold_N), np.asarray(predicted_N))
 
 
 def macro_f1(gold_N: Ints, predicted_N: Ints) -> float:
@@ -42,11 +42,20 @@ def macro_f1(gold_N: Ints, predicted_N: Ints) -> float:
     >>> round(macro_f1(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 1])), 10)
     0.3888888889
     """
-    from sklearn.metrics import f1_score
-
     _same_length(gold_N, predicted_N)
+    gold_N, predicted_N = np.asarray(gold_N), np.asarray(predicted_N)
     classes = [number for number in np.union1d(gold_N, predicted_N).tolist() if number >= 0]
-    return float(f1_score(gold_N, predicted_N, labels=classes, average="macro", zero_division=0))
+    return float(np.mean([_f1_of_class(number, gold_N, predicted_N) for number in classes]))
+
+
+def _f1_of_class(number: int, gold_N: Ints, predicted_N: Ints) -> float:
+    """F1 of one class: the harmonic mean of precision and recall; 0 if neither array has it."""
+    is_gold_N, is_predicted_N = gold_N == number, predicted_N == number
+    both, either = (
+        np.count_nonzero(is_gold_N & is_predicted_N),
+        np.count_nonzero(is_gold_N) + np.count_nonzero(is_predicted_N),
+    )
+    return float(2 * both / either) if either else 0.0
 
 
 def matthews(gold_N: Ints, predicted_N: Ints) -> float:
@@ -55,12 +64,16 @@ def matthews(gold_N: Ints, predicted_N: Ints) -> float:
     >>> round(matthews(np.array([1, 1, 1, 0, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1, 0, 1])), 10)
     0.4666666667
     """
-    from sklearn.metrics import matthews_corrcoef
-
     _same_length(gold_N, predicted_N)
     if explain_undefined(gold_N, predicted_N):
         return 0.0
-    return float(matthews_corrcoef(gold_N, predicted_N))
+    gold_N, predicted_N = np.asarray(gold_N), np.asarray(predicted_N)
+    classes_K = np.union1d(gold_N, predicted_N)
+    gold_K, predicted_K = ((labels_N[:, None] == classes_K).sum(0) for labels_N in (gold_N, predicted_N))
+    n, correct = len(gold_N), np.count_nonzero(gold_N == predicted_N)
+    covariance = n * correct - gold_K @ predicted_K
+    of_gold, of_predicted = (float(n**2 - count_K @ count_K) for count_K in (gold_K, predicted_K))  # n**4 exceeds int64
+    return float(covariance / math.sqrt(of_gold * of_predicted))
 
 
 def pearson(gold_N: Floats, predicted_N: Floats) -> float:

@@ -46,6 +46,28 @@ def test_random_labels_of_several_classes_equal_the_formulas() -> None:
         assert matthews(gold, predicted) == pytest.approx(reference_matthews(gold, predicted), abs=1e-9)
 
 
+def test_random_labels_equal_scikit_learn() -> None:
+    from sklearn.metrics import f1_score, matthews_corrcoef  # slow to import
+
+    rng = np.random.default_rng(3)
+    for trial in range(100):
+        gold, predicted = rng.integers(0, 2 + trial % 4, (2, int(rng.integers(2, 40))))
+        if trial % 4 == 0:
+            assert f1(gold, predicted) == f1_score(gold, predicted, zero_division=0)
+        if trial % 3 == 0:
+            predicted = np.where(rng.random(len(gold)) < 0.1, -1, predicted)
+        classes = [one for one in np.union1d(gold, predicted) if one >= 0]
+        assert macro_f1(gold, predicted) == f1_score(gold, predicted, labels=classes, average="macro", zero_division=0)
+        if not explain_undefined(gold, predicted):
+            assert matthews(gold, predicted) == matthews_corrcoef(gold, predicted)
+
+
+def test_matthews_of_many_examples() -> None:
+    gold = np.arange(400_000) % 2
+    predicted = np.where(np.arange(len(gold)) // 2 % 10 == 0, 1 - gold, gold)  # one in ten is wrong
+    assert matthews(gold, predicted) == pytest.approx(0.8)
+
+
 def reference_matthews(gold: np.ndarray, predicted: np.ndarray) -> float:
     """Gorodkin 2004: the covariance of the two class indicator tables, divided by their deviations; 0 if a table is
     constant."""
