@@ -31,7 +31,8 @@ from training.evaluation.eval_result import EvaluatedModel
 from training.finetuning import Example, TaskModel, Tuning, groups, outputs, train_head
 from training.formats import to_transformers
 from training.losses import MaskedTokens
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Encoder, EngineSettings, LearnedPositions
 from training.tasks import Classification, TaskFile
 

@@ -28,9 +28,10 @@ from training.run import CHECKPOINTS, Run
 from training.saver import Saver, SaverVotes
 from training.score import Score
 from training.spikes import highest_loss, remember_update, skip_spikes, spikes_of
-from training.state import NOT_MADE, State, Update, advance
+from training.state import State, TrainingResult
 from training.step_work import StepWork, measure_step
 from training.tally import MetricsTally, mean_metrics, sums_of
+from training.update import NOT_MADE, Update, advance
 
 __all__ = ["Callbacks", "Run", "State", "TrainingResult", "evaluate", "pretrain"]
 
@@ -40,14 +41,6 @@ LogMetrics = Callable[[int, dict[str, float]], None]
 MAX_SKIPPED_IN_ROW = 10  # consecutive updates without a finite gradient, after which the run has diverged
 MAX_HASHED_BYTES = 16 << 30  # in larger corpora, only files with a new size or time are hashed after an error
 COUNTED_STEPS = 3  # number of steps after each start in which the loop compares the target counts of losses and heads
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """How `pretrain` ended."""
-
-    finished: bool  # after the last step, or early; False: training stopped on request, after a checkpoint
-    state: State
 
 
 def never() -> bool:

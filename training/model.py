@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.errors import MiscountedWeights
-from preprocessing.spec import key, require, spec
 from training.architectures import (
     ONLY,
     WHOLE,
@@ -25,23 +24,11 @@ from training.architectures import (
     sinusoids_at,
 )
 from training.architectures import build as build_net
-from training.losses import Loss, MaskedTokens, check_losses
+from training.losses import Loss, MaskedTokens
+from training.model_spec import ModelSpec
 from training.optimizers import Decays
 from training.score import Score
 from training.specs import Architecture, Init
-
-
-@spec
-class ModelSpec:
-    """Configuration of a model, as `export.save_weights` writes it next to the weights."""
-
-    model: Architecture = key(doc="Model.")
-    losses: tuple[Loss, ...] = key(doc="Losses, one head each.")
-    vocab_size: int = key(doc="Rows of the token table; may exceed the tokenizer's size.")
-
-    def __post_init__(self) -> None:
-        check_losses(self.model, self.losses)
-        require(self.vocab_size >= 1, "vocab_size", self.vocab_size, "an integer of at least 1")
 
 
 class Model(nn.Module):

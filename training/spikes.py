@@ -12,7 +12,8 @@ import numpy as np
 from preprocessing.errors import Diverged
 from training.run import Run
 from training.specs import LossSpikes
-from training.state import State, Sums, Update
+from training.state import State, Sums
+from training.update import Update
 
 SPIKES = "spikes.jsonl"  # file in the run directory with each spike and its skipped batches
 LOG = logging.getLogger(__name__)

@@ -1,12 +1,9 @@
-"""The state of a run between two steps, and the result of a step."""
+"""The state of a run between two steps, and how a pretraining ends. This module does not import torch."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
-
-from training.engines import StepResult
-from training.meter import BatchWork
 
 Sums = Mapping[str, Mapping[str, float]]
 """Sums by kind of loss and by name; `targets` is the number of targets."""
@@ -40,28 +37,8 @@ class State:
 
 
 @dataclass(frozen=True)
-class Update:
-    """The result of a step."""
+class TrainingResult:
+    """How a pretraining ended."""
 
-    result: StepResult
-    loss: float = math.nan  # loss of this step, if spikes are detected
-    sums: Sums = field(
-        default_factory=dict
-    )  # sums of this step, if spikes are detected; otherwise they are in the tally
-    is_read: bool = True  # False: the batches were skipped without a forward pass
-
-
-NOT_MADE = Update(StepResult(math.nan, skipped=True), is_read=False)
-
-
-def advance(state: State, work: BatchWork, update: Update) -> State:
-    """The state after a step, whether its update was applied or skipped."""
-    skipped = update.result.skipped
-    diverges = skipped and not update.result.overflow
-    return replace(
-        state,
-        step=state.step + 1,
-        tokens=state.tokens + work.read,
-        skipped=state.skipped + skipped,
-        skipped_in_row=state.skipped_in_row + update.is_read if diverges else 0,
-    )
+    finished: bool  # after the last step, or early; False: training stopped on request, after a checkpoint
+    state: State

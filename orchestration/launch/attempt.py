@@ -32,7 +32,7 @@ from preprocessing.files import TEMPORARY, remove_tree, remove_unfinished
 from training.run import CHECKPOINTS, Run, step_of, steps
 
 if TYPE_CHECKING:  # only the workers import torch
-    from training.loop import TrainingResult
+    from training.state import TrainingResult
 
 log = logging.getLogger(__name__)
 

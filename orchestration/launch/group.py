@@ -40,7 +40,7 @@ from preprocessing.lock import is_abandoned, kill_abandoned
 from training.run import Run, write_run
 
 if TYPE_CHECKING:  # only the workers import torch
-    from training.loop import TrainingResult
+    from training.state import TrainingResult
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

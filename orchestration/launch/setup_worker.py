@@ -20,8 +20,8 @@ _UNKNOWN: Final = re.compile(r"\$\{[A-Z0-9_]+\}")  # a variable that is not set 
 def split_arguments(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """The context of the runtime_env, and the arguments of the worker.
 
-    >>> split_arguments(['--serialized-runtime-env-context={"env_vars": {}}', "worker.py", "--language=PYTHON", "--a=1"])
-    ({'env_vars': {}}, ['worker.py', '--a=1'])
+    >>> split_arguments(["worker.py", '--serialized-runtime-env-context={"a": {}}', "--language=PYTHON", "--a=1"])
+    ({'a': {}}, ['worker.py', '--a=1'])
     """
     context = next((word.removeprefix(_CONTEXT) for word in arguments if word.startswith(_CONTEXT)), "{}")
     return json.loads(context), [word for word in arguments if not word.startswith((_CONTEXT, _LANGUAGE))]

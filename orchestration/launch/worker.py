@@ -40,8 +40,8 @@ from training.run import DOWNSTREAM, Run
 if TYPE_CHECKING:
     from training.engines import Engine
     from training.evaluation import Budget, FinetuneResult
-    from training.loop import TrainingResult
     from training.model import Model
+    from training.state import TrainingResult
     from training.tasks import Start
 
 # In the run directory:

@@ -13,7 +13,7 @@ from preprocessing.tokenization import table_rows
 if TYPE_CHECKING:  # importing torch takes seconds, and most functions do not need it
     from torch import nn
 
-    from training.model import ModelSpec
+    from training.model_spec import ModelSpec
 
 COLUMNS = (
     *("recipe", "paper", "year", "packing", "masking", "objective", "architecture", "parameters", "printed"),
@@ -121,7 +121,7 @@ def training_flops(recipe: Recipe) -> float:
 
 def oracle(recipe: Recipe) -> str:
     """The reference for logits and gradients of the model: a class of transformers, or a formula."""
-    from training.model import ModelSpec
+    from training.model_spec import ModelSpec
 
     trunk, losses = recipe.model, recipe.losses
     spec = ModelSpec(model=trunk, losses=losses, vocab_size=table_rows(recipe.data.tokenizer))

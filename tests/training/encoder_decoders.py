@@ -12,7 +12,7 @@ from tests.training.batches import random_rows
 from tests.training.parity import built
 from training.architectures import EncoderDecoderModel
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import EncoderDecoder, RelativeBias, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 
 NO_DROPOUT: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0}

@@ -11,7 +11,8 @@ from torch import Tensor
 from preprocessing import tokenization
 from preprocessing.schema import IGNORE
 from preprocessing.tokenization import TokenizerSpec
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 
 TEXT = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"]
 ZERO_PAD = tokenization.WordPiece(vocab_size=100)  # its padding is token 0

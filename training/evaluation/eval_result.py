@@ -9,7 +9,7 @@ from preprocessing.tokenization import Vocab
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from training.model import ModelSpec
+    from training.model_spec import ModelSpec
 
 
 @dataclass(frozen=True)

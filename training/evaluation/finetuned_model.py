@@ -24,7 +24,7 @@ from training.finetuning import (
     outputs,
 )
 from training.formats import TaskWeights, describe_task_export, task_from_transformers, task_to_transformers
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import EngineSettings
 from training.tasks import Classification, LabeledTask, TaskItem
 

@@ -11,7 +11,7 @@ from training.evaluation.budget import Budget, FinetuneResult
 from training.evaluation.by_unit import constant
 from training.evaluation.finetune_trial import engine_of, of_random
 from training.finetuning import Example, RowLabel, TaskModel, groups, outputs, train_head
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import EngineSettings
 from training.tasks import LabeledExamples, Task
 

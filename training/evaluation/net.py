@@ -12,7 +12,7 @@ from preprocessing.sampling import ExampleSpec
 from preprocessing.tokenization import Vocab, of_folder
 from training.evaluation.eval_result import EvaluatedModel
 from training.formats import from_transformers, load_weights, weight_files
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.run import RUN, load_run
 
 _WEIGHTS: Final = "weights"

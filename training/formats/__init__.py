@@ -1,7 +1,8 @@
 """Weight files: directories in Sesame's own format, and directories for `transformers`. No file is unpickled.
 
-Start with format.py (the interface of a format) and bert.py (one of the formats). weights.py, export.py and load.py
-use them. task_heads.py writes and loads fine-tuned models.
+Start with format.py (the interface of a format) and bert.py (one of the formats). classes.py finds the class and the
+pipeline of a model. weights.py, export.py and load.py write and read weights, task_heads.py those of fine-tuned models.
+The formats, classes.py and spec_file.py do not import torch: the driver describes models without it.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -9,21 +10,22 @@ from typing import TYPE_CHECKING, Final
 from preprocessing.imports import import_on_use
 from training.formats.transformers_pipeline import TransformersPipeline
 
-if TYPE_CHECKING:  # these import torch
+if TYPE_CHECKING:
     from training.formats.all import FORMATS
-    from training.formats.electra import half
-    from training.formats.export import (
+    from training.formats.classes import (
         auto_class,
         describe_export,
         model_type,
         pipeline,
-        to_transformers,
         uses_all_weights,
         without_heads,
         write_for_pipeline,
     )
+    from training.formats.electra import half
+    from training.formats.export import to_transformers
     from training.formats.load import from_transformers, model_spec
     from training.formats.sharded import weight_files, with_heartbeat
+    from training.formats.spec_file import load_spec
     from training.formats.start import build_model, describe_model, require_fitting_weights
     from training.formats.task_heads import (
         TaskWeights,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:  # these import torch
         task_from_transformers,
         task_to_transformers,
     )
-    from training.formats.weights import load_spec, load_weights, save_weights
+    from training.formats.weights import load_weights, save_weights
 
 __all__ = [
     "FORMATS",
@@ -66,16 +68,16 @@ __all__ = [
 _LAZY: Final = {
     "all": ("FORMATS",),
     "electra": ("half",),
-    "export": (
+    "classes": (
         "auto_class",
         "describe_export",
         "model_type",
         "pipeline",
-        "to_transformers",
         "uses_all_weights",
         "without_heads",
         "write_for_pipeline",
     ),
+    "export": ("to_transformers",),
     "load": (
         "from_transformers",
         "model_spec",
@@ -96,8 +98,8 @@ _LAZY: Final = {
         "task_from_transformers",
         "task_to_transformers",
     ),
+    "spec_file": ("load_spec",),
     "weights": (
-        "load_spec",
         "load_weights",
         "save_weights",
     ),

@@ -10,14 +10,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats import bert
 from training.formats.format import (
     Config,
     Names,
+    Tensors,
     Weights,
     gather,
     kinds_of,
@@ -29,7 +27,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import MaskedTokens, SentencePair
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Architecture, Encoder
 
 pooler = "albert.pooler"
@@ -95,6 +93,8 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     keys = DEFAULTS | our_keys(config, KEYS, BUILT_IN)
     if keys["embedding_size"] == keys["hidden_size"]:
         widen = tensors[NAMES["trunk.widen"][0] + ".weight"]
+        import torch
+
         if not torch.equal(widen, torch.eye(keys["hidden_size"])):
             raise ValueError(
                 "embedding_size equals hidden_size, so embedding_hidden_mapping_in must be an identity matrix"
@@ -108,10 +108,12 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     trunk, state = spec.model, bert.from_zero(state, spec)
     copies = {copy: tensor.clone() for name, tensor in state.items() for copy in _copies(name, trunk)}
     if trunk.table_width == trunk.hidden_size:
+        import torch
+
         copies |= {
             "trunk.widen.weight": torch.eye(trunk.hidden_size),
             "trunk.widen.bias": torch.zeros(trunk.hidden_size),
@@ -119,7 +121,7 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     return rename(copies, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     first = {name: _copies(name, spec.model)[0] for name in wanted}
     gathered = gather(tensors, NAMES, first.values())
     return {name: gathered[copy] for name, copy in first.items()}

@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats.format import (
     Config,
     Names,
+    Tensors,
     Weights,
     explain_missing_heads,
     gather,
@@ -21,7 +19,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
 
 pooler = ""
@@ -120,7 +118,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     """Encoder and decoder must have equal sizes, and the logits bias must be 0."""
     equal_sizes = {theirs: config[KEYS[ours]] for ours, theirs in DECODER_KEYS.items()}
     keys = our_keys(config, KEYS, BUILT_IN | equal_sizes)
-    if BIAS in tensors and torch.any(tensors[BIAS] != 0):
+    if BIAS in tensors and (tensors[BIAS] != 0).any():
         raise ValueError(f"{BIAS} is not 0, but a bias of the logits is not supported")
     positions = Seq2SeqLearnedPositions(
         max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024) + OFFSET, offset=OFFSET
@@ -129,11 +127,11 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(state, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
 
 

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats.format import (
     Config,
     Names,
+    Tensors,
     Weights,
     gather,
     kinds_of,
@@ -21,7 +20,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import MaskedTokens, SentencePair
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Encoder, FullAttention, LearnedPositions
 
 pooler = "bert.pooler.dense"
@@ -123,11 +122,11 @@ def encoder(keys: Mapping[str, Any], offset: int = 0, **more: Any) -> Encoder:
     return Encoder(**others, position_embedding=LearnedPositions(max_position_embeddings=rows, offset=offset), **more)
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(from_zero(state, spec), NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
 
 

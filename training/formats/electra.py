@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats import bert
 from training.formats.format import (
     Config,
     Names,
     TaskHeads,
+    Tensors,
     TransformersPipeline,
     Weights,
     add_prefix,
@@ -28,7 +27,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import MaskedTokens, ReplacedTokenDetection
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Encoder, GeneratorDiscriminator
 
 pooler = ""
@@ -97,11 +96,11 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     if isinstance(spec.model, GeneratorDiscriminator):
         state, spec = half(state, spec, "discriminator")
     return rename(state, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats import bert
 from training.formats.format import (
     Config,
     Names,
+    Tensors,
     Weights,
     add_prefix,
     gather,
@@ -25,7 +24,7 @@ from training.formats.format import (
     rename,
 )
 from training.losses import MaskedTokens, SentencePair
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 
 pooler = "ernie.pooler.dense"
 model_type = "ernie"
@@ -52,9 +51,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(state, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather(tensors, NAMES, wanted)

@@ -4,18 +4,19 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from preprocessing.tokenization import Vocab
 from training.formats.transformers_pipeline import TransformersPipeline
 from training.losses import Loss
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Stack
 
-Weights = Mapping[str, Tensor]
+if TYPE_CHECKING:  # formats are imported without torch
+    from torch import Tensor
+
+Weights = Mapping[str, "Tensor"]
+Tensors = dict[str, "Tensor"]
 Config = Mapping[str, Any]
 Names = Mapping[str, Sequence[str]]
 """Maps our modules to those of transformers. * is the layer index. If there are several names, our tensor is the
@@ -75,17 +76,17 @@ class ModelFormat(Protocol):
     def spec(self, config: Config, tensors: Weights, /) -> ModelSpec:
         """The spec of a directory of transformers. Raises KeyError, TypeError or ValueError if it is not supported."""
 
-    def theirs(self, state: Weights, spec: ModelSpec, /) -> dict[str, Tensor]:
+    def theirs(self, state: Weights, spec: ModelSpec, /) -> Tensors:
         """Convert our tensors to those of transformers."""
 
-    def ours(self, tensors: Weights, spec: ModelSpec, wanted: Iterable[str], /) -> dict[str, Tensor]:
+    def ours(self, tensors: Weights, spec: ModelSpec, wanted: Iterable[str], /) -> Tensors:
         """Convert tensors of transformers to ours, those in `wanted`. Raises KeyError with the name of a missing
         tensor."""
 
 
-def rename(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> dict[str, Tensor]:
+def rename(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> Tensors:
     """Rename our tensors to theirs; split a tensor that corresponds to several of theirs."""
-    tensors: dict[str, Tensor] = {}
+    tensors: Tensors = {}
     for name, tensor in state.items():
         theirs = their_names(name, names)
         for piece_name, piece in zip(theirs, tensor.chunk(len(theirs)), strict=True):
@@ -93,11 +94,11 @@ def rename(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> d
     return tensors
 
 
-def gather(
-    tensors: Weights, names: Names, wanted: Iterable[str], input_first: tuple[str, ...] = ()
-) -> dict[str, Tensor]:
+def gather(tensors: Weights, names: Names, wanted: Iterable[str], input_first: tuple[str, ...] = ()) -> Tensors:
     """Return our tensors `wanted`; concatenate those that correspond to several of theirs."""
-    state: dict[str, Tensor] = {}
+    import torch
+
+    state: Tensors = {}
     for name in wanted:
         pieces = [(theirs, tensors[theirs]) for theirs in their_names(name, names)]
         state[name] = torch.cat([piece.T if theirs.endswith(input_first) else piece for theirs, piece in pieces])

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats import gpt2
 from training.formats.format import (
@@ -12,6 +10,7 @@ from training.formats.format import (
     Names,
     TaskHeadClass,
     TaskHeads,
+    Tensors,
     Weights,
     causal_pipeline,
     explain_missing_heads,
@@ -21,7 +20,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 
 pooler = ""
 model_type = "openai-gpt"
@@ -67,11 +66,11 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(state, NAMES, gpt2.INPUT_FIRST)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, gpt2.INPUT_FIRST)
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats.format import (
     Config,
     Names,
     TaskHeadClass,
     TaskHeads,
+    Tensors,
     Weights,
     causal_pipeline,
     gather,
@@ -20,7 +19,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Decoder, FullAttention, LearnedPositions
 
 pooler = ""
@@ -102,11 +101,11 @@ def decoder(keys: Mapping[str, Any], **more: Any) -> Decoder:
     return Decoder(**others, position_embedding=LearnedPositions(max_position_embeddings=rows), **more)
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(state, NAMES, INPUT_FIRST)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted, INPUT_FIRST)
 
 

@@ -13,8 +13,10 @@ from training.checkpoint import StoredWeights
 from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.format import ModelFormat
-from training.formats.weights import load_weights, read_json
-from training.model import Model, ModelSpec
+from training.formats.spec_file import read_json
+from training.formats.weights import load_weights
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.workers import ALONE, Workers
 
 

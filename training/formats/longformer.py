@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats import bert, roberta
 from training.formats.format import (
@@ -19,6 +17,7 @@ from training.formats.format import (
     Names,
     TaskHeadClass,
     TaskHeads,
+    Tensors,
     Weights,
     add_prefix,
     explain_missing_heads,
@@ -29,7 +28,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import MaskedTokens
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Encoder, FullAttention, SlidingWindow
 
 pooler = "longformer.pooler.dense"
@@ -79,9 +78,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(state, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather(tensors, NAMES, wanted)

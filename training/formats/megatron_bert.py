@@ -4,13 +4,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats import bert
 from training.formats.format import (
     Config,
     Names,
+    Tensors,
     Weights,
     gather,
     kinds_of,
@@ -21,7 +20,7 @@ from training.formats.format import (
     rename,
 )
 from training.losses import MaskedTokens, SentencePair
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 
 pooler = "bert.pooler.dense"
 model_type = "megatron-bert"
@@ -56,9 +55,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(bert.from_zero(state, spec), NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather(tensors, NAMES, wanted)

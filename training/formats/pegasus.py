@@ -1,17 +1,14 @@
 """PEGASUS (arXiv:1912.08777): PegasusForConditionalGeneration."""
 
 from collections.abc import Iterable
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from preprocessing.tokenization import Vocab
-from training.architectures import sinusoids
 from training.formats import bart
 from training.formats.format import (
     Config,
     Names,
+    Tensors,
     TransformersPipeline,
     Weights,
     explain_missing_heads,
@@ -22,8 +19,11 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import EncoderDecoder, Seq2SeqSinusoidalPositions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 pooler = ""
 task_heads = explain_missing_heads(bart.SHIFTED)
@@ -90,11 +90,11 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     config = {**DEFAULTS, **config}
     equal_sizes = {theirs: config[KEYS[ours]] for ours, theirs in bart.DECODER_KEYS.items()}
     keys = our_keys(config, KEYS, BUILT_IN | equal_sizes | {"activation_dropout": config["dropout"]})
-    if bart.BIAS in tensors and torch.any(tensors[bart.BIAS] != 0):
+    if bart.BIAS in tensors and (tensors[bart.BIAS] != 0).any():
         raise ValueError(f"{bart.BIAS} is not 0, but a bias of the logits is not supported")
     for name, tensor in tensors.items():
         is_table = bart.modern(name) in TABLES
-        if is_table and not torch.allclose(tensor, _positions(*tensor.shape), rtol=0, atol=1e-3):
+        if is_table and not tensor.allclose(_positions(*tensor.shape), rtol=0, atol=1e-3):
             raise ValueError(f"{name} does not contain sinusoids")
     positions = Seq2SeqSinusoidalPositions(
         max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024)
@@ -110,17 +110,21 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     positions = spec.model.position_embedding
     assert isinstance(positions, Seq2SeqSinusoidalPositions)
     tables = {name: _positions(positions.max_position_embeddings, spec.model.hidden_size) for name in TABLES}
     return rename(state, NAMES) | tables
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather({bart.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
 
 
-def _positions(rows: int, width: int) -> Tensor:
+def _positions(rows: int, width: int) -> "Tensor":
     """The position table of transformers [rows, width]. It is float32, so values at row 2,000 have errors of 1e-4."""
+    import torch
+
+    from training.architectures import sinusoids
+
     return sinusoids(torch.arange(rows), width)

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats import bert
 from training.formats.format import (
@@ -13,6 +11,7 @@ from training.formats.format import (
     Names,
     TaskHeadClass,
     TaskHeads,
+    Tensors,
     Weights,
     add_prefix,
     gather,
@@ -24,7 +23,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import MaskedTokens
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 
 pooler = "roberta.pooler.dense"
 model_type = "roberta"
@@ -69,9 +68,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(MaskedTokens(),), vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(state, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)

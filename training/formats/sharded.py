@@ -8,25 +8,43 @@ Tensors are written one by one and read lazily, so that they are never all in me
 
 import hashlib
 import json
+import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from preprocessing.errors import BadInput
 from preprocessing.files import is_beside, parse_json, write_atomic
 from preprocessing.stand_ins import require_itself
 
+if TYPE_CHECKING:  # this module is imported without torch
+    from torch import Tensor
+
 T = TypeVar("T")
 SHARD_BYTES: Final = 5_000_000_000  # maximum tensor bytes of a file; a larger tensor has its own file
 HEADER_BYTES: Final = 16_000_000  # maximum of a foreign file's header or index; 100 bytes per tensor are usual
 TENSORS: Final = 100_000  # maximum number of tensors in foreign files; MT-NLG 530B has about 1,300
-DTYPES: Final = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
-DTYPES_OF_IDS: Final = {torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
+DTYPES: Final = {
+    "torch.float32": "F32",
+    "torch.float16": "F16",
+    "torch.bfloat16": "BF16",
+    "torch.float64": "F64",
+    "torch.int64": "I64",
+    "torch.int32": "I32",
+    "torch.uint8": "U8",
+    "torch.bool": "BOOL",
+}
+
+
+class TensorBytes(NamedTuple):
+    """A tensor as a safetensors file has it."""
+
+    dtype: str  # one of the values of DTYPES
+    shape: tuple[int, ...]
+    content: memoryview  # of bytes
 
 
 def with_heartbeat(items: Iterable[T], beat: Callable[[], None] | None) -> Iterator[T]:
@@ -38,7 +56,7 @@ def with_heartbeat(items: Iterable[T], beat: Callable[[], None] | None) -> Itera
 
 
 def write(
-    tensors: Iterable[tuple[str, Tensor]],
+    tensors: Iterable[tuple[str, "Tensor | TensorBytes"]],
     folder: Path,
     stem: str,
     metadata: Mapping[str, str] | None = None,
@@ -50,7 +68,7 @@ def write(
 
     Each file is hashed while it is written. Raises OSError.
     """
-    pending: dict[str, Tensor] = {}
+    pending: dict[str, TensorBytes] = {}
     shards: list[tuple[Path, list[str]]] = []
     digests: list[str] = []
     size = total = 0
@@ -62,11 +80,12 @@ def write(
         pending.clear()
 
     for name, tensor in tensors:
-        if pending and size + tensor.nbytes > shard_bytes:
+        num_bytes = tensor.content.nbytes if isinstance(tensor, TensorBytes) else tensor.nbytes
+        if pending and size + num_bytes > shard_bytes:
             flush()
             size = 0
-        pending[name] = tensor.detach().cpu().contiguous()
-        size, total = size + tensor.nbytes, total + tensor.nbytes
+        pending[name] = tensor if isinstance(tensor, TensorBytes) else _bytes_of(tensor)
+        size, total = size + num_bytes, total + num_bytes
     flush()
     names = [f"{stem}-{number:05}-of-{len(shards):05}.safetensors" for number in range(1, len(shards) + 1)]
     names = names if len(shards) > 1 else [f"{stem}.safetensors"]
@@ -82,7 +101,14 @@ def write(
     return {folder / file: digest for file, digest in zip(names, digests, strict=True)}
 
 
-def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+def _bytes_of(tensor: "Tensor") -> TensorBytes:
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().flatten()
+    return TensorBytes(DTYPES[str(tensor.dtype)], tuple(tensor.shape), flat.view(torch.uint8).numpy().data)
+
+
+def _write(file: BinaryIO, tensors: Mapping[str, TensorBytes], metadata: Mapping[str, str]) -> str:
     """Write a safetensors file: the length of the header, the header, the bytes; return its sha256.
 
     The writer of the safetensors library would need all tensors in memory.
@@ -90,14 +116,14 @@ def _write(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str,
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name, tensor in tensors.items():
-        dtype = (DTYPES | DTYPES_OF_IDS)[tensor.dtype]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [at, at + tensor.nbytes]}
-        at += tensor.nbytes
+        end = at + tensor.content.nbytes
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
     content = json.dumps(header, separators=(",", ":")).encode()
     content += b" " * (-len(content) % 8)
     heads = memoryview(len(content).to_bytes(8, "little")), memoryview(content)
     digest = hashlib.sha256()
-    for piece in chain(heads, (tensor.flatten().view(torch.uint8).numpy().data for tensor in tensors.values())):
+    for piece in chain(heads, (tensor.content for tensor in tensors.values())):
         digest.update(piece)
         file.write(piece)
     return digest.hexdigest()
@@ -124,7 +150,7 @@ def weight_files(folder: Path, stem: str) -> list[Path]:
         raise BadInput(f"{index}: invalid safetensors index ({error}); download it again") from None
 
 
-def read(folder: Path, stem: str) -> dict[str, Tensor]:
+def read(folder: Path, stem: str) -> dict[str, "Tensor"]:
     """Return the tensors by name; values are read on first access. Raises BadInput if a file cannot be read."""
     tensors: dict[str, Tensor] = {}
     for file in weight_files(folder, stem):
@@ -143,6 +169,26 @@ def read(folder: Path, stem: str) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise BadInput(f"{file}: not a safetensors file ({error}); download it again") from None
     return tensors
+
+
+def read_bytes(folder: Path, stem: str) -> Iterator[tuple[str, TensorBytes]]:
+    """Yield the tensors of an export by name, without torch. Raises BadInput if a file cannot be read."""
+    for file in weight_files(folder, stem):
+        try:
+            _check_header(file)
+            with file.open("rb") as opened:
+                content = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
+            start = 8 + int.from_bytes(content[:8], "little")
+            for name, one in parse_json(bytes(content[8:start])).items():
+                if name != "__metadata__":
+                    begin, end = one["data_offsets"]
+                    yield name, TensorBytes(one["dtype"], tuple(one["shape"]), content[start + begin : start + end])
+        except BadInput:
+            raise
+        except OSError as error:
+            raise BadInput(f"{file}: {error.strerror}; export the run again") from None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise BadInput(f"{file}: not a safetensors file ({error}); export the run again") from None
 
 
 def _check_header(file: Path) -> None:

@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
-
 from preprocessing.tokenization import Vocab
 from training.formats.bart import SHIFTED
 from training.formats.format import (
     Config,
     Names,
+    Tensors,
     TransformersPipeline,
     Weights,
     explain_missing_heads,
@@ -20,7 +19,7 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import EncoderDecoder, RelativeBias
 
 pooler = ""
@@ -123,9 +122,9 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     return rename(state, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather(tensors, NAMES, wanted)

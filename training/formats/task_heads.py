@@ -25,9 +25,10 @@ from training.formats.electra import half
 from training.formats.export import by_layer, common_config, save_tokenizer
 from training.formats.format import TASK_KINDS, ModelFormat, TaskHeadClass, gather, rename
 from training.formats.load import convert, empty_weights, open_folder
-from training.formats.weights import Weights, read_json, write_json
+from training.formats.spec_file import read_json, write_json
+from training.formats.weights import Weights
 from training.losses import Loss, MaskedTokens, NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Encoder, FullAttention, GeneratorDiscriminator, LearnedPositions
 
 POSITIONS, SEGMENTS, LANGUAGES = "trunk.positions.weight", "trunk.segments.weight", "trunk.languages.weight"

@@ -1,17 +1,14 @@
 """XLM (arXiv:1901.07291): XLMWithLMHeadModel, for masked tokens (MLM, TLM) or, causal, for the next token (CLM)."""
 
 from collections.abc import Iterable
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from preprocessing.tokenization import Vocab
-from training.architectures import sinusoids_at
 from training.formats.format import (
     Config,
     Names,
     TaskHeads,
+    Tensors,
     TransformersPipeline,
     Weights,
     causal_pipeline,
@@ -23,8 +20,11 @@ from training.formats.format import (
     their_keys,
 )
 from training.losses import Loss, MaskedTokens, NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Encoder, FullAttention, LearnedPositions, SinusoidalPositions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 pooler = ""
 model_type = "xlm"
@@ -102,7 +102,7 @@ def pipeline(config: Config) -> TransformersPipeline:
 def spec(config: Config, tensors: Weights) -> ModelSpec:
     # The class also trains its sinusoid table; a changed table counts as learned positions.
     table = tensors[NAMES["trunk.positions"][0] + ".weight"]
-    fixed = torch.allclose(table, sinusoids_at(torch.arange(len(table)), table.shape[1]), rtol=0, atol=1e-4)
+    fixed = table.allclose(_sinusoids(*table.shape), rtol=0, atol=1e-4)
     languages = config.get("n_langs", 1) if config.get("use_lang_emb", True) else 0
     keys = our_keys(config, KEYS, BUILT_IN)
     rows = keys.pop("position_embedding.max_position_embeddings", 512)
@@ -120,18 +120,16 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=_losses(trunk), vocab_size=config.get("vocab_size") or config["n_words"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     trunk = spec.model
     assert isinstance(trunk, Encoder)
     table = "trunk.positions.weight"
     rows = slice(trunk.position_embedding.offset, None)
-    positions = (
-        state[table][rows] if table in state else sinusoids_at(torch.arange(_positions(trunk)), trunk.hidden_size)
-    )
+    positions = state[table][rows] if table in state else _sinusoids(_positions(trunk), trunk.hidden_size)
     return rename({**state, table: positions}, NAMES)
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
     return gather(tensors, NAMES, wanted)
 
 
@@ -143,3 +141,12 @@ def _losses(trunk: Encoder) -> tuple[Loss, ...]:
 def _positions(trunk: Encoder) -> int:
     """The number of rows of the position table in transformers, which also exists for sinusoids."""
     return trunk.position_embedding.max_position_embeddings - trunk.position_embedding.offset
+
+
+def _sinusoids(rows: int, width: int) -> "Tensor":
+    """The position table [rows, width] of a model without learned positions."""
+    import torch
+
+    from training.architectures import sinusoids_at
+
+    return sinusoids_at(torch.arange(rows), width)

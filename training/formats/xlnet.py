@@ -2,10 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from preprocessing.tokenization import Vocab
 from training.formats.format import (
@@ -13,6 +10,7 @@ from training.formats.format import (
     Names,
     TaskHeadClass,
     TaskHeads,
+    Tensors,
     Weights,
     causal_pipeline,
     gather,
@@ -23,8 +21,11 @@ from training.formats.format import (
     their_names,
 )
 from training.losses import MaskedTokens
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import TwoStream, TwoStreamRelativePositions
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 pooler = ""
 model_type = "xlnet"
@@ -94,7 +95,7 @@ def spec(config: Config, tensors: Weights) -> ModelSpec:
     return ModelSpec(model=trunk, losses=(LOSS,), vocab_size=config["vocab_size"])
 
 
-def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
+def theirs(state: Weights, spec: ModelSpec) -> Tensors:
     shaped = {name: tensor for name, tensor in state.items() if is_shaped(name)}
     tensors = rename({name: tensor for name, tensor in state.items() if name not in shaped}, NAMES)
     for name, tensor in shaped.items():
@@ -104,7 +105,9 @@ def theirs(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     return tensors
 
 
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> dict[str, Tensor]:
+def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
+    import torch
+
     wanted = list(wanted)
     state = gather(tensors, NAMES, [name for name in wanted if not is_shaped(name)])
     for name in filter(is_shaped, wanted):
@@ -126,7 +129,7 @@ def their_shaped_names(name: str) -> list[str]:
     return [theirs.removesuffix(".") for theirs in their_names(f"{name}.", SHAPED)]  # as if the leaf name were empty
 
 
-def _their_shape(name: str, ours: Tensor, heads: int) -> Tensor:
+def _their_shape(name: str, ours: "Tensor", heads: int) -> "Tensor":
     if name == "trunk.unknown":
         return ours[None]
     if name.endswith("weight"):  # the weight of a linear layer
@@ -134,7 +137,7 @@ def _their_shape(name: str, ours: Tensor, heads: int) -> Tensor:
     return ours
 
 
-def _our_shape(name: str, theirs: Tensor) -> Tensor:
+def _our_shape(name: str, theirs: "Tensor") -> "Tensor":
     if name == "trunk.unknown":
         return theirs[0]
     if name.endswith("weight"):

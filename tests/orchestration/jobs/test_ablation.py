@@ -17,7 +17,8 @@ from preprocessing.errors import BadInput
 from tests.training.corpora import mini_corpus, mini_run
 from training.evaluation import load_held_out, probe
 from training.formats import save_weights
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 
 
 def make_trial(name: str) -> Any:

@@ -29,7 +29,7 @@ from training.evaluation import net_of
 from training.formats import save_weights, to_transformers
 from training.generation import GeneratedText
 from training.losses import MaskedTokens, NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.optimizers import AdamW
 from training.run import Run
 from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions, Phase

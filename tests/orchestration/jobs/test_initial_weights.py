@@ -15,7 +15,8 @@ from preprocessing.errors import BadInput
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from training.formats import save_weights
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 
 TINY = load("bert_base", (), "tiny")
 

@@ -20,7 +20,8 @@ from training.checkpoint import Topology
 from training.engines import LocalEngine
 from training.formats import from_transformers, save_weights, to_transformers
 from training.losses import MaskedTokens, SpanBoundary
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.optimizers import AdamW
 from training.run import Run, load_stored_run
 from training.saver import Saver

@@ -22,7 +22,8 @@ from preprocessing.manifest import Manifest
 from tests.training.corpora import mini_corpus
 from training.formats import to_transformers
 from training.losses import MaskedTokens, NextToken, SentencePair
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, LearnedPositions
 
 TEXT = ["The people of the town came to the old house, and the house was full of people."] * 4

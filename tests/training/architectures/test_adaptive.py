@@ -13,7 +13,8 @@ from training.architectures.adaptive import AdaptiveTable
 from training.losses import NextToken
 from training.losses.heads import cross_entropy
 from training.losses.heads.adaptive_softmax import AdaptiveHead
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import AdaptiveEmbedding, Decoder, RelativePositions
 
 XL: dict[str, Any] = {"position_embedding": RelativePositions(), "norm_position": "post", "activation": "relu"}

@@ -14,7 +14,8 @@ from tests.training.parity import built, gradients, hf, inside, labels_of, loade
 from training.formats import gpt1, gpt2, to_transformers
 from training.formats.load import from_transformers
 from training.losses import NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import AlternatingWindow, Decoder, LearnedPositions
 
 TABLE = 320  # rows of the embedding table, more than the tokenizer here has tokens

@@ -28,7 +28,8 @@ from training.architectures.layers import layout
 from training.formats import FORMATS, describe_export, to_transformers
 from training.formats.load import from_transformers
 from training.losses import Loss, MaskedTokens, NextToken, SentencePair, SpanBoundary
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Encoder, LearnedPositions, SinusoidalPositions, SlidingWindow
 
 TABLE = 320  # rows of the embedding table, more than any tokenizer here has tokens

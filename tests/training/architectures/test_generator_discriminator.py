@@ -23,7 +23,8 @@ from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetect
 from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_sample
 from training.losses.heads.replaced_token_detection import original_ids, select_positions
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.optimizers import Adafactor, AdamW, Lamb, Optimizer
 from training.score import Score
 from training.specs import EngineSettings, GeneratorDiscriminator, LearnedPositions, Phase

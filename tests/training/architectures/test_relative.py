@@ -13,7 +13,8 @@ from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from training.architectures import relative
 from training.architectures.memory import RecalledMemory
 from training.losses import NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import AdaptiveEmbedding, AlternatingWindow, Decoder, LearnedPositions, RelativePositions
 
 XL: dict[str, Any] = {"position_embedding": RelativePositions(mem_len=8), "norm_position": "post", "activation": "relu"}

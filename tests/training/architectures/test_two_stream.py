@@ -19,7 +19,8 @@ from tests.training.batches import random_rows, tensors
 from training.formats import to_transformers, xlnet
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens
-from training.model import Model, ModelSpec, parameter_groups
+from training.model import Model, parameter_groups
+from training.model_spec import ModelSpec
 from training.specs import TwoStream, TwoStreamRelativePositions
 
 SIZES: dict[str, Any] = {

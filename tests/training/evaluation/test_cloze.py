@@ -13,7 +13,8 @@ from tests.training.encoder_decoders import BART
 from tests.training.held_out import with_test_split
 from training.evaluation import EvaluatedModel, fill_in
 from training.losses import MaskedTokens, NextToken, ReplacedTokenDetection
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, GeneratorDiscriminator, LearnedPositions
 from training.tasks import Cloze, ClozeItem, ClozeItems
 

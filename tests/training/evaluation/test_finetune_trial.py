@@ -15,7 +15,8 @@ from training.evaluation.finetune_trial import engine_of, finetune_task
 from training.evaluation.scoring import of_repeated
 from training.finetuning import TaskModel, Tuning, groups, orders, train_head
 from training.losses import MaskedTokens, NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions
 from training.tasks import (
     Classification,

@@ -20,7 +20,8 @@ from training.evaluation.scoring import encode_items
 from training.finetuning import Tuning, outputs
 from training.formats import auto_class
 from training.losses import MaskedTokens, NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, LearnedPositions
 from training.tasks import Classification, ExtractiveQA, LabeledTask, Regression, TaskItem, TokenClassification
 

@@ -10,7 +10,8 @@ from training.evaluation import Budget, finetune
 from training.evaluation.finetuning import examples_of
 from training.finetuning import RowLabel, TaskModel
 from training.losses import MaskedTokens, NextToken, ReplacedTokenDetection, SentencePair
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, GeneratorDiscriminator, LearnedPositions
 from training.tasks import LabeledExamples, Task
 

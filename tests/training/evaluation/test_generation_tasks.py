@@ -17,7 +17,8 @@ from training.evaluation.generation_tasks import evaluate_generation, stops
 from training.evaluation.prompt_formats import PromptDataset, copies_of, prompt_format_of
 from training.finetuning import Tuning
 from training.losses import MaskedTokens, NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import (
     Decoder,
     Encoder,

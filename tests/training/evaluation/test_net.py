@@ -21,7 +21,8 @@ from training.evaluation.net import net_of, net_of_folder
 from training.finetuning import Tuning
 from training.formats import save_weights, to_transformers
 from training.losses import MaskedTokens
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Encoder, LearnedPositions
 from training.tasks import Classification, TaskItem
 

@@ -16,7 +16,8 @@ from tests.training.corpora import mini_corpus, mini_run, resampled
 from training.evaluation import probe
 from training.formats import save_weights
 from training.losses import MaskedTokens, SentencePair
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.run import Run
 
 

@@ -9,7 +9,7 @@ from training.engines import LocalEngine
 from training.finetuning import RowLabel, TaskModel, Tuning, groups, train_head
 from training.formats import bert
 from training.losses import MaskedTokens
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import EngineSettings
 
 

@@ -25,7 +25,7 @@ from training.engines.local import LocalEngine
 from training.finetuning import LanguageModelTarget, NoAnswer, Target, TaskModel, Tuning, orders, train_head
 from training.formats import bert, gpt2
 from training.losses import MaskedTokens, NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.optimizers import rate
 from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions
 from training.tasks import LabeledTask

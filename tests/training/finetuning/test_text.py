@@ -30,7 +30,7 @@ from training.finetuning import (
 )
 from training.formats import to_transformers
 from training.losses import MaskedTokens, NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.optimizers import rate
 from training.specs import Architecture, Decoder, Encoder, EngineSettings, LearnedPositions, SinusoidalPositions
 

@@ -16,7 +16,8 @@ from tests.family import recipe
 from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
 from training.formats import FORMATS, auto_class, describe_export, to_transformers, without_heads
 from training.losses import MaskedTokens
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 
 ONE_OF_EACH = {  # a recipe for each exported model type and each class of a type
     "albert": "albert_base",

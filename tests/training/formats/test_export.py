@@ -18,7 +18,8 @@ from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, inside, labels_o
 from training.formats import to_transformers
 from training.formats.load import from_transformers
 from training.losses import MaskedTokens, NextToken, SentencePair
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, LearnedPositions, SlidingWindow
 
 STILL: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}

@@ -11,7 +11,8 @@ from tests.training.architectures import test_encoders, test_generator_discrimin
 from tests.training.parity import ONE_PAD, ZERO_PAD, loaded, vocabulary, weights
 from training.formats import FORMATS, to_transformers
 from training.losses import NextToken
-from training.model import Model, ModelSpec, shapes_of
+from training.model import Model, shapes_of
+from training.model_spec import ModelSpec
 from training.specs import Architecture, Decoder, LearnedPositions
 
 VOCAB = 320

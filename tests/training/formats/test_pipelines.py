@@ -11,8 +11,9 @@ from orchestration.config import load
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
 from training.formats import FORMATS, pipeline, to_transformers
-from training.formats.weights import read_json
-from training.model import Model, ModelSpec
+from training.formats.spec_file import read_json
+from training.model import Model
+from training.model_spec import ModelSpec
 
 RECIPES = {  # a recipe of each model type, and of both kinds of XLM, with its task
     "roberta_base": "fill-mask",

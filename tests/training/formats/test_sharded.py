@@ -37,8 +37,8 @@ from training.formats import (
 )
 from training.formats.load import load_lazily
 from training.formats.sharded import read, write
-from training.formats.weights import read_json
-from training.model import ModelSpec
+from training.formats.spec_file import read_json
+from training.model_spec import ModelSpec
 from training.saver import Saver
 from training.specs import Decoder
 from training.workers import Workers
@@ -300,7 +300,7 @@ def test_too_many_tensors_and_too_large_headers_are_refused(tmp_path: Path, monk
     with pytest.raises(BadInput, match="header of 90,000,000 bytes, expected at most 16,000,000"):
         read(tmp_path, "model")
     (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr("training.formats.weights.JSON_BYTES", 1)
+    monkeypatch.setattr("training.formats.spec_file.JSON_BYTES", 1)
     with pytest.raises(BadInput, match=r"config.json: too large: got 2 bytes, expected at most 1"):
         read_json(tmp_path / "config.json")
 

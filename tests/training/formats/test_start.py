@@ -12,7 +12,8 @@ from tests.training.parity import ONE_PAD, ZERO_PAD, built, vocabulary, weights
 from training.formats import save_weights, to_transformers
 from training.formats.start import load_init_checkpoint, require_fitting_weights
 from training.losses import MaskedTokens, NextToken, SentencePair
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, LearnedPositions, SinusoidalPositions, SlidingWindow
 
 ROBERTA = ModelSpec(

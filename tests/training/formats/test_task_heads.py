@@ -30,7 +30,7 @@ from training.formats import (
     task_to_transformers,
 )
 from training.formats.format import TASK_KINDS
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 
 FAMILIES: Final = {  # a recipe of each family, its classes: for rows, tokens, answers and choices; "": refused
     "bert_base": ("Bert", "Bert", "Bert", "Bert"),

@@ -9,7 +9,8 @@ import torch
 from preprocessing.errors import BadInput
 from training.formats import load_spec, load_weights, save_weights
 from training.losses import MaskedTokens, NextToken, SentencePair
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import AdaptiveEmbedding, Decoder, Encoder, RelativePositions
 
 BERT = ModelSpec(

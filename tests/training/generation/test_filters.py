@@ -15,7 +15,7 @@ from training.generation import GenerationLimits, Prompt, SampledDecoding, filte
 from training.generation.filters import apply_limits, find_completing_tokens, penalize_repetition
 from training.generation.sample import draw
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Decoder, LearnedPositions
 
 ROWS, TOKENS = 5, 40

@@ -31,7 +31,8 @@ from training.generation import (
     generate,
 )
 from training.losses import MaskedTokens, NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import (
     AdaptiveEmbedding,
     AlternatingWindow,

@@ -4,7 +4,7 @@ from preprocessing.tokenization import ByteLevelBPE, train
 from tests.training.parity import built
 from training.generation import generate_samples
 from training.losses import NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Decoder, LearnedPositions
 
 

@@ -12,7 +12,8 @@ from tests.training.parity import built
 from training.generation import GibbsDecoding, MaskedPrompt, MaskPredict, fill
 from training.generation import masked as module
 from training.losses import MaskedTokens, NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, LearnedPositions
 
 MASK, VOCAB = 4, 12

@@ -10,7 +10,8 @@ from tests.training.parity import TEXT, built, loaded, weights
 from training.formats import to_transformers
 from training.likelihood import Request
 from training.losses import MaskedTokens, NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import AdaptiveEmbedding, Decoder, Encoder, LearnedPositions, RelativePositions
 
 SIZES: dict[str, Any] = {

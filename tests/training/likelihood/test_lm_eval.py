@@ -18,7 +18,8 @@ from training.files import Record
 from training.formats import to_transformers
 from training.likelihood.models import score_causal
 from training.losses import NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Decoder, LearnedPositions
 from training.tasks import LoglikelihoodChoice, TaskItem
 

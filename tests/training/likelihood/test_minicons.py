@@ -16,7 +16,8 @@ from training.formats import to_transformers
 from training.likelihood import PSEUDO_KINDS, PseudoKind, Request
 from training.likelihood.models import score_masked
 from training.losses import MaskedTokens
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Encoder, LearnedPositions
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -13,7 +13,8 @@ from training.formats import half
 from training.likelihood import Pair, PerplexityText, Request, pair_of
 from training.likelihood.models import CausalLikelihood, perplexity, score_causal
 from training.losses import MaskedTokens, ReplacedTokenDetection
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import GeneratorDiscriminator, LearnedPositions, TwoStream, TwoStreamRelativePositions
 
 SIZES = {

@@ -29,7 +29,7 @@ from training.likelihood import (
 )
 from training.likelihood.models import CausalLikelihood
 from training.losses import MaskedTokens, NextToken
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 
 TEXT = ["It was in the town that they met, and the other towns were there then. "] * 30
 TEXT += ["That is it, in the town at the end. The unbelievable believer believes in thunder. "] * 20

@@ -16,7 +16,8 @@ from training.formats import to_transformers
 from training.likelihood import Request, Windowing
 from training.likelihood.models import CausalLikelihood
 from training.losses import NextToken
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.specs import Seq2SeqLearnedPositions
 
 REQUESTS = [

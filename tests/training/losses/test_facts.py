@@ -128,7 +128,7 @@ def test_losses_with_token_targets_project_to_the_vocabulary(loss: Loss, wanted:
     assert loss.names_tokens == wanted
 
 
-@pytest.mark.parametrize("name", ["training.losses", "training.optimizers"])
+@pytest.mark.parametrize("name", ["training.losses", "training.optimizers", "training.state"])
 def test_a_recipe_can_be_checked_without_torch(name: str) -> None:
     code = f"import sys, {name}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

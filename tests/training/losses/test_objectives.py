@@ -22,7 +22,8 @@ from training.losses import (
 )
 from training.losses.heads import cross_entropy
 from training.losses.heads.cross_entropy import token_score
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 from training.score import Score
 from training.specs import Decoder, Encoder, LearnedPositions
 

@@ -14,7 +14,7 @@ from training.evaluation.finetune_trial import finetune_task
 from training.files import TsvFormat
 from training.finetuning import Tuning
 from training.losses import MaskedTokens
-from training.model import ModelSpec
+from training.model_spec import ModelSpec
 from training.specs import Encoder, LearnedPositions
 from training.tasks import Ranking, SplitRecords, TaskItem
 

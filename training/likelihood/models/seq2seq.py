@@ -38,7 +38,8 @@ from training.likelihood.models.batches import (
     sum_log_ps,
     tensors,
 )
-from training.model import Model, ModelSpec
+from training.model import Model
+from training.model_spec import ModelSpec
 
 
 def score_seq2seq(
