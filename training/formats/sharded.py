@@ -179,10 +179,13 @@ def read_bytes(folder: Path, stem: str) -> Iterator[tuple[str, TensorBytes]]:
             with file.open("rb") as opened:
                 content = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ))
             start = 8 + int.from_bytes(content[:8], "little")
-            for name, one in parse_json(bytes(content[8:start])).items():
-                if name != "__metadata__":
-                    begin, end = one["data_offsets"]
-                    yield name, TensorBytes(one["dtype"], tuple(one["shape"]), content[start + begin : start + end])
+            header = parse_json(bytes(content[8:start]))
+            header.pop("__metadata__", None)
+            if start + max((one["data_offsets"][1] for one in header.values()), default=0) > len(content):
+                raise ValueError("its end is missing")
+            for name, one in header.items():
+                begin, end = one["data_offsets"]
+                yield name, TensorBytes(one["dtype"], tuple(one["shape"]), content[start + begin : start + end])
         except BadInput:
             raise
         except OSError as error:

@@ -1,5 +1,7 @@
 """A pipeline of transformers loads each format with the class that we name, and gives an answer."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from pydoc_data.topics import topics
@@ -81,3 +83,22 @@ def test_the_class_finds_all_of_its_weights_in_the_file(name: str, tmp_path: Pat
 def test_every_format_is_tested(tmp_path: Path) -> None:
     tried = {read_json(exported(name, tmp_path / name) / "config.json")["model_type"] for name in RECIPES}
     assert tried | {"ernie"} == {format.model_type for format in FORMATS}  # ERNIE is exported as BERT
+
+
+def test_a_model_is_described_without_torch(tmp_path: Path) -> None:
+    folder = exported("bert_base", tmp_path)
+    code = f"""
+import sys
+from pathlib import Path
+from training import formats
+folder = Path({str(folder)!r})
+assert not formats.uses_all_weights(folder)
+assert formats.write_for_pipeline(folder, folder.with_name("for_pipeline"))
+assert all(format.pipeline and format.architecture for format in formats.FORMATS)
+print(formats.pipeline(folder).model_class, formats.auto_class("BertForMaskedLM"), "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["BertForMaskedLM", "AutoModelForMaskedLM", "False"]
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder.with_name("for_pipeline"))
+    expected = transformers.AutoModelForPreTraining.from_pretrained(folder).state_dict()
+    assert all(tensor.equal(expected[name]) for name, tensor in model.state_dict().items())

@@ -36,7 +36,7 @@ from training.formats import (
     weight_files,
 )
 from training.formats.load import load_lazily
-from training.formats.sharded import read, write
+from training.formats.sharded import read, read_bytes, write
 from training.formats.spec_file import read_json
 from training.model_spec import ModelSpec
 from training.saver import Saver
@@ -75,6 +75,31 @@ def test_every_dtype_is_restored(dtype: torch.dtype, tmp_path: Path) -> None:
     write([("x", tensor), ("scalar", tensor[0, 1])], tmp_path, "model")
     assert torch.equal(read(tmp_path, "model")["x"], tensor)
     assert torch.equal(read(tmp_path, "model")["scalar"], tensor[0, 1])
+
+
+def test_files_are_copied_without_torch_byte_for_byte(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(3, 5), "b": torch.zeros(0, 3), "c": torch.tensor(1.5).to(torch.bfloat16)}
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    write(tensors.items(), first, "model", {"format": "pt"}, shard_bytes=60)
+    assert [name for name, _ in read_bytes(first, "model")] == list(tensors)
+    write(read_bytes(first, "model"), second, "model", {"format": "pt"}, shard_bytes=60)
+    names = {file.name for file in first.iterdir()}
+    assert len(names) == 3  # two files and the index
+    assert {file.name: file.read_bytes() for file in second.iterdir()} == {
+        name: (first / name).read_bytes() for name in names
+    }
+
+
+def test_a_damaged_file_is_not_copied(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    write([("a", torch.zeros(3))], tmp_path, "model")
+    whole = file.read_bytes()
+    for content in (b"", whole[:-1], whole[:20], (2).to_bytes(8, "little") + b"[]", b"short"):
+        file.write_bytes(content)
+        with pytest.raises(BadInput, match=r"model\.safetensors: not a safetensors file \(.*\); .* again$"):
+            list(read_bytes(tmp_path, "model"))
 
 
 def test_tensors_are_consumed_one_by_one_and_at_most_one_file_is_in_memory(tmp_path: Path) -> None:
