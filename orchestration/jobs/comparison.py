@@ -18,6 +18,7 @@ from orchestration import figures, tracking
 from orchestration.config import compute_digest, flatten
 from orchestration.jobs import eval_target, stages
 from orchestration.jobs.job_flags import JobFlags
+from orchestration.jobs.score_causes import name_options
 from orchestration.launch import RUN
 from orchestration.progress import Report
 from orchestration.reports import (
@@ -259,7 +260,7 @@ def _find_changes(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[st
     """The settings that differ between two scores."""
     before, now = dict(flatten(first)), dict(flatten(other))
     changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-    return stages.name_options(changed, first, other)
+    return name_options(changed, first, other)
 
 
 def _group_by_settings(scores: Sequence[SavedAnswers]) -> dict[str, list[SavedAnswers]]:

@@ -18,6 +18,7 @@ from orchestration.jobs.eval_request import EvalRequest, EvalTarget
 from orchestration.jobs.finetuned_source import fit_task
 from orchestration.jobs.grids import SEEDS, intermediate_task, tunings_of
 from orchestration.jobs.paper_figures import paper_figures
+from orchestration.jobs.score_causes import name_options
 from orchestration.jobs.task_support import check_task_support
 from orchestration.jobs.untrained_positions import find_untrained_positions, with_trained_window
 from orchestration.launch import WEIGHTS, EvalTrial, digest_of
@@ -656,4 +657,5 @@ def _trial_causes(trials: Sequence[EvalTrial]) -> list[dict[str, Any]]:
 def _stage(target: EvalTarget, task: str, causes: dict[str, Any], part: Any) -> stages.JobStage:
     if target.weights != WEIGHTS and target.step is not None:
         causes = {**causes, "step": target.step}
-    return stages.JobStage("scores", target.folder / "scores", task, causes, part_code.compute_digests(part))
+    code = part_code.compute_digests(part)
+    return stages.JobStage("scores", target.folder / "scores", task, causes, code, name_options)

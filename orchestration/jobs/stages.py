@@ -6,8 +6,7 @@ other causes (an edited recipe, a changed text) has another directory; the old o
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,13 +22,16 @@ MARK = "stage.json"
 CODE = "code.json"  # digests of the source files of its parts when it started
 # keys of a corpus that the text does not depend on: boundaries are computed when text is encoded
 _MARKS = ("sentence_boundaries", "word_segmentation")
-_OPTIONS = {"start": "baseline", "seed": "num_seeds", "length": "max_seq_length"}  # where the names differ
-_DERIVED = ("chosen_on", "length")  # causes of a score that follow from its trials
 COMMITS = {  # other files without which a stage is not done; to repair a stage, delete this file first
     "text": "text.json",
     "vocab": "specials.json",
     "corpus": "manifest.json",
 }
+
+
+def keep_names(changed: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The causes by their own names."""
+    return list(changed)
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class JobStage:
     label: str
     causes: dict[str, Any]
     code: Mapping[str, str] = field(default_factory=dict)
+    # from the changed causes, and all causes before and now: the names by which users know them
+    name_causes: Callable[[Sequence[str], Mapping[str, Any], Mapping[str, Any]], list[str]] = field(
+        default=keep_names, compare=False, repr=False
+    )
 
     @property
     def hash(self) -> str:
@@ -90,8 +96,7 @@ class JobStage:
                     continue
                 before, now = dict(flatten(causes)), dict(flatten(self.causes))
                 changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-                named = name_options(changed, causes, self.causes) if self.name == "scores" else changed
-                others.append((mark.parent, named))
+                others.append((mark.parent, self.name_causes(changed, causes, self.causes)))
         return others
 
     def describe(self) -> Iterator[str]:
@@ -106,33 +111,6 @@ class JobStage:
             yield f"{self.name}: made by different code ({files} changed since); to make it again, delete its directory"
         if self.name != "scores" and (line := other_values([self])):
             yield line
-
-
-def name_options(changed: Sequence[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The changed causes, with the options of the trials instead of their keys `cells.N...`, each once.
-
-    >>> trials = lambda *rates: {"cells": [{"start": "pretrained", "how": {"beta2": 0.9, "rate": r}} for r in rates]}
-    >>> name_options(["cells.0.how.rate", "cells.1.how.beta2", "data"], trials(0.1), trials(0.2, 0.3))
-    ['data', 'rate']
-    """
-    of_trials = [key for key in changed if key.partition(".")[0] == "cells"]
-    others = [key for key in changed if key not in of_trials and not (of_trials and key in _DERIVED)]
-    if not of_trials:
-        return others
-    first, second = _values_of_trials(before), _values_of_trials(now)
-    options = {_OPTIONS.get(key, key) for key in {*first, *second} if first.get(key) != second.get(key)}
-    return sorted({*others, *options}) or ["the trials"]
-
-
-def _values_of_trials(causes: Mapping[str, Any]) -> dict[str, set[str]]:
-    """The values of each hyperparameter over the trials of a score."""
-    values = dict[str, set[str]]()
-    with suppress(KeyError, TypeError, AttributeError):  # causes that another version has stored
-        for key, value in (
-            pair for trial in causes["cells"] for pair in flatten({"start": trial["start"], **trial["how"]})
-        ):
-            values.setdefault(key.rpartition(".")[2], set()).add(json.dumps(value))
-    return values
 
 
 def other_values(due: Sequence[JobStage]) -> str:

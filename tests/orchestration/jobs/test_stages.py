@@ -8,6 +8,7 @@ import pytest
 
 from orchestration.config import load, load_corpus
 from orchestration.jobs import JobStage
+from orchestration.jobs.score_causes import name_options
 from orchestration.jobs.stages import COMMITS, MARK, other_values, plan
 from pipeline.spec import Clean
 
@@ -150,14 +151,18 @@ def test_other_trials_of_a_score_are_reported_as_options(tmp_path: Path):
 
     def make_scores(*seeds: int, **how: object) -> JobStage:
         trials = [{"start": "pretrained", "how": {"beta2": 0.98, "seed": seed, "length": 64, **how}} for seed in seeds]
-        return JobStage("scores", tmp_path, "my", {"data": "d", "length": 64, "chosen_on": "", "cells": trials})
+        return JobStage(
+            "scores", tmp_path, "my", {"data": "d", "length": 64, "chosen_on": "", "cells": trials}, {}, name_options
+        )
 
     finish_stage(before := make_scores(0, 1, max_steps=60, early_stopping_patience=2))
     words = f"scores: {before.folder.name} was made earlier with other values of "
     now = make_scores(0, max_steps=0, early_stopping_patience=0)
     assert other_values([now]) == f"{words}early_stopping_patience, max_steps, num_seeds; it is kept"
     finish_stage(JobStage("scores", tmp_path, "odd", {"cells": ["h"]}))  # of another version
-    assert "other values of the trials; it" in other_values([JobStage("scores", tmp_path, "odd", {"cells": []})])
+    assert "other values of the trials; it" in other_values(
+        [JobStage("scores", tmp_path, "odd", {"cells": []}, {}, name_options)]
+    )
 
 
 def test_stage_mark_records_the_causes(tmp_path: Path):
