@@ -197,12 +197,12 @@ def key_names() -> tuple[str, ...]:
 def find_override(name: str) -> str:
     """The only key of a recipe or cluster file that ends with `name`, as an override writes it; otherwise "".
 
-    A key of a phase is not found if another part has a key of this name, because it replaces that key in one phase.
+    A key with keys inside, such as `data`, has no value to write. A key of a phase is not found if another part has a key of this name, because it replaces that key in one phase.
 
     >>> find_override("tensor_parallel_size"), find_override("steps"), find_override("kind")
     ('cluster.engine.tensor_parallel_size', 'phases.0.steps', '')
-    >>> find_override("learning_rate")
-    'optimizer.learning_rate'
+    >>> find_override("learning_rate"), find_override("data")
+    ('optimizer.learning_rate', '')
     """
     named = (part for part in parts() if any(key.name == name for key in part.keys))
     places = {part.path for part in named if part.path.partition(".")[0] not in ("corpus", "task")}
@@ -210,6 +210,8 @@ def find_override(name: str) -> str:
     if len(places) != 1:
         return ""
     first, *others = [*filter(None, places.pop().split(".")), name]
+    if any(_is_or_in(part.path, ".".join([first, *others])) for part in parts()):
+        return ""
     is_list = typing.get_origin(annotations(Recipe).get(first)) is tuple and others
     return ".".join([first, *(["0"] if is_list else []), *others])
 

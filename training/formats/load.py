@@ -1,6 +1,8 @@
 """Load our spec and weights from directories of `transformers`."""
 
-from collections.abc import Callable, Mapping
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,8 @@ from training.formats.weights import load_weights
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.workers import ALONE, Workers
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ def load_lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy
         }
     format, spec, tensors = open_folder(folder)
     empty = empty_weights(spec)
+    _warn_of_unused_layers(folder, format, spec, tensors, empty)
     # checks names and shapes without reading the tensors
     convert(folder, format, spec, {name: tensor.to("meta") for name, tensor in tensors.items()}, empty)
 
@@ -67,7 +72,8 @@ def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     Heads are loaded if they have tensors. Raises BadInput if the directory has no supported model.
     """
     format, spec, tensors = open_folder(folder)
-    return spec, convert(folder, format, spec, tensors, empty_weights(spec))
+    _warn_of_unused_layers(folder, format, spec, tensors, empty := empty_weights(spec))
+    return spec, convert(folder, format, spec, tensors, empty)
 
 
 def model_spec(folder: Path) -> ModelSpec:
@@ -116,3 +122,27 @@ def convert(
             shapes = f"got {list(state[name].shape)}, expected {list(empty.shape)} from config.json"
             raise BadInput(f"{file}: invalid shape of {name}: {shapes}; download both files of the same model")
     return state
+
+
+def _warn_of_unused_layers(
+    folder: Path, format: ModelFormat, spec: ModelSpec, tensors: Iterable[str], empty: Mapping[str, Tensor]
+) -> None:
+    """Warn if the files have more layers than config.json, because the model then is not the one in the files."""
+    used, stored = _count_layers(format.theirs(empty, spec)), _count_layers(tensors)
+    for stack in used.keys() & stored.keys():
+        if stored[stack] > used[stack]:
+            numbers = f"{stored[stack]} layers {stack}*, of which config.json uses {used[stack]}"
+            log.warning("%s: the files have %s; the others are not loaded", folder, numbers)
+
+
+def _count_layers(names: Iterable[str]) -> dict[str, int]:
+    """The number of layers of each stack.
+
+    >>> _count_layers(["h.0.ln_1.weight", "h.1.ln_1.weight", "h.1.ln_1.bias", "wte.weight"])
+    {'h.': 2}
+    """
+    layers = dict[str, set[str]]()
+    for name in names:
+        if match := re.match(r"(.*?\.)(\d+)\.", name):
+            layers.setdefault(match[1], set()).add(match[2])
+    return {stack: len(numbers) for stack, numbers in layers.items()}

@@ -287,6 +287,23 @@ def test_a_model_that_transformers_does_not_have_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("family", SPECS)
+def test_layers_that_are_not_loaded_are_named(
+    family: str, vocabs: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = built(SPECS[family])
+    to_transformers(dict(model.named_parameters()), model.spec, vocabs[family], tmp_path)
+    from_transformers(tmp_path)
+    assert not caplog.messages
+    config = json.loads((tmp_path / "config.json").read_text())
+    key = "num_hidden_layers" if "num_hidden_layers" in config else "n_layer"
+    (tmp_path / "config.json").write_text(json.dumps(config | {key: 1}))
+    assert from_transformers(tmp_path)[0].model.num_hidden_layers == 1
+    stack = {"bert": "bert.encoder.layer.", "roberta": "roberta.encoder.layer.", "gpt2": "transformer.h."}[family]
+    numbers = f"2 layers {stack}*, of which config.json uses 1"
+    assert caplog.messages == [f"{tmp_path}: the files have {numbers}; the others are not loaded"]
+
+
 def test_a_vocabulary_larger_than_the_table_is_refused(vocabs: dict[str, Path], tmp_path: Path) -> None:
     size = tokenization.Vocab.load(vocabs["roberta"]).size
     spec = replace(SPECS["roberta"], vocab_size=size - 1)
