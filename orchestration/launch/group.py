@@ -130,7 +130,6 @@ def pretrain(
             remove_unfinished(folder)  # files of a command that was killed
             with nullcontext() if is_ours() else watch_nodes(needs) as nodes:
                 result = Training(run, needs, env, tracked, request, restart_policy, nodes, report, origin).result()
-            report({"stage": "logging to MLflow"})
             log_results(folder, tracked, result.finished, report)
             if not result.finished:
                 raise request.make_exception(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")
@@ -148,6 +147,7 @@ def log_results(folder: Path, tracked: tracking.TrackedRun, finished: bool, repo
             tracking.pending_updates(folder).get("points") and tracking.explain_missing_run(tracked)
         ):  # otherwise the first worker has logged why they are missing
             tracking.MetricLog(folder, tracked, system=False).close(report)
+    report({"stage": "logging to MLflow"})
     with tracking.log_and_suppress("figures and model; repeat the command to log them"):
         tracking.add_pending(folder, results=finished)
         plots = figures.plot_training(tracking.history(folder))

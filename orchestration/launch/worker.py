@@ -233,7 +233,8 @@ class Worker:
             has_result = True
         finally:
             if metrics:
-                self._report_stage("mirroring metrics")
+                if not (has_result and metrics.can_defer):  # otherwise the driver mirrors them
+                    self._report_stage("mirroring metrics")
                 metrics.close(self.events.append, may_defer=has_result)
             if others:
                 others.close()

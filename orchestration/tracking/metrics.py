@@ -107,6 +107,7 @@ class MetricLog:
         self._is_left = False  # whether `close` has given up waiting for a call
         self._is_for_driver = False  # whether the driver sends everything, if the thread has sent nothing yet
         self._is_deferred = False  # whether the thread has left everything to the driver
+        self._has_begun = threading.Event()  # whether the thread has begun to send
         self._report: Report = ignore_progress
         path = folder / METRICS_FILE
         self._file = path.open("ab")
@@ -192,6 +193,11 @@ class MetricLog:
         os.fsync(self._file.fileno())
         self._file.close()
 
+    @property
+    def can_defer(self) -> bool:
+        """Whether `close` can leave everything to the driver, because nothing has been sent yet."""
+        return not self._has_begun.is_set()
+
     def _warn_of_missing_data(self) -> None:
         points, files = sum(len(line["metrics"]) for line in list(self._pending)), list(self._files)
         self._store_tags()
@@ -225,6 +231,7 @@ class MetricLog:
         if self._closing.wait(FLUSH_S) and self._is_for_driver:
             self._is_deferred = True
             return
+        self._has_begun.set()
         while True:
             last = self._closing.is_set()
             try:

@@ -36,16 +36,21 @@ def test_progress_names_each_stage_in_order_and_reports_the_last_step(
     events: list[Mapping[str, Any]] = []
     start(run_of(corpus, tmp_path), place, on_progress=events.append)
     stages = [event["stage"] for event in events]
-    known = (
+    known = [
         "opening MLflow",
         "starting workers",
         "importing DeepSpeed",
         "connecting the workers",
         "building the model",
         "opening corpus and checkpoint",
-    )
-    known += ("pretrain", "mirroring metrics", "exporting weights", "logging to MLflow")
-    assert tuple(dict.fromkeys(stages)) == known
+        "pretrain",
+        "mirroring metrics",
+        "exporting weights",
+        "logging to MLflow",
+    ]
+    if stages.index("exporting weights") < stages.index("mirroring metrics"):  # the training took less than 5 s
+        known[-3:-1] = ["exporting weights", "mirroring metrics"]
+    assert list(dict.fromkeys(stages)) == known
     assert stages == sorted(stages, key=known.index)  # no stage occurs twice
     last = [event for event in events if event["stage"] == "pretrain"][-1]
     assert (last["done"], last["total"], last["left_s"]) == (STEPS, STEPS, 0.0)
