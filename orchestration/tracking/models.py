@@ -39,7 +39,6 @@ from training.run import steps as list_checkpoints
 PIPELINE, WHOLE = "model", "pretraining"
 MLMODEL: Final = "MLmodel"  # the file that describes a model; a directory with it is a model
 STATE: Final = "sesame.model_status"  # tag of a run: a description of its model, or the reason why it has none
-EXPORTED_AS: Final = "sesame.exported_as"  # tag of a model: the facts of its pipeline and its directories, as JSON
 VERSIONS: Final = "mlflow.modelVersions"  # tag of a model by which the UI shows its registered versions
 INSTANCES: Final = {  # the pipeline classes of transformers
     "fill-mask": "FillMaskPipeline",
@@ -111,8 +110,7 @@ def log_model(tracked: TrackedRun, export: Path, finetuned: FinetunedFacts | Non
             card = _card(run, export, what, address, finetuned)
             _write(Path(folder), export, what, card, model, tracked.run_id)
             _publish(client, model, Path(folder))
-        facts = json.dumps([what, address.is_whole])
-        client.set_logged_model_tags(model.model_id, {NOTE: names.value(card), EXPORTED_AS: facts})
+        client.set_logged_model_tags(model.model_id, {NOTE: names.value(card)})
         status = "READY"
     finally:
         client.finalize_logged_model(model.model_id, status)
@@ -192,24 +190,13 @@ def update_card(tracked: TrackedRun, export: Path) -> None:
     run = client.get_run(tracked.run_id)
     if not export.is_dir() or not (ids := find_models(client, run)):
         return
+    from training.formats import pipeline
+
     tags = client.get_logged_model(ids[0]).tags
-    card = names.value(_card(run, export, *_read_export_facts(tags, tracked, ids[0], export)))
+    card = names.value(_card(run, export, pipeline(export), _Address.of(tracked, ids[0], export)))
     client.set_logged_model_tags(ids[0], {NOTE: card})
     for version in json.loads(tags.get(VERSIONS, "[]")):
         _is_stored(partial(client.update_model_version, version["name"], version["version"], card))
-
-
-def _read_export_facts(
-    tags: Mapping[str, str], tracked: TrackedRun, model_id: str, export: Path
-) -> tuple[TransformersPipeline, "_Address"]:
-    """The pipeline and the address of a logged model: from its tags, or, if an older version of Sesame logged it, from
-    the files, for which torch is imported."""
-    if EXPORTED_AS not in tags:
-        from training.formats import pipeline
-
-        return pipeline(export), _Address.of(tracked, model_id, export)
-    what, is_whole = json.loads(tags[EXPORTED_AS])
-    return TransformersPipeline(*what), _Address(model_id, without_password(tracked.uri), is_whole)
 
 
 def _write_weights(folder: Path, export: Path) -> None:

@@ -261,13 +261,7 @@ def _find_exported_model(run_folder: Path, run: Run, heads: bool) -> _ExportedMo
     folder = run_folder / WEIGHTS
     if not (folder / "spec.json").is_file():
         return None
-    from training.formats import (
-        auto_class,
-        describe_export,
-        load_spec,
-        model_type,
-        without_heads,
-    )  # imports torch, which takes a second
+    from training.formats import auto_class, describe_export, load_spec, model_type, without_heads
 
     spec, parameters = load_spec(folder), num_parameters(folder, "weights")
     try:

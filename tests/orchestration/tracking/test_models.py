@@ -309,19 +309,13 @@ def test_card_of_a_registered_model_gets_later_scores(
     )
 
 
-def test_card_of_a_model_that_an_older_version_logged_is_updated_alike(
-    place: track.TrackingStore, tmp_path: Path
-) -> None:
-    tracked, cards = log_model_run("bert", place, tmp_path), []
+def test_updated_card_names_the_directory_of_the_whole_model(place: track.TrackingStore, tmp_path: Path) -> None:
+    tracked = log_model_run("bert", place, tmp_path)
     client = track.client_of(place.uri)
     (output,) = client.get_run(tracked.run_id).outputs.model_outputs
-    for is_old in (False, True):
-        if is_old:
-            client.delete_logged_model_tag(output.model_id, models.EXPORTED_AS)
-        models.update_card(tracked, tmp_path / "export")
-        cards.append(client.get_logged_model(output.model_id).tags["mlflow.note.content"])
-    assert cards[0] == cards[1]
-    assert "`pretraining/` has the whole model" in cards[0]
+    models.update_card(tracked, tmp_path / "export")
+    card = client.get_logged_model(output.model_id).tags["mlflow.note.content"]
+    assert "`pretraining/` has the whole model" in card
 
 
 def test_deleted_models_and_versions_stop_no_scores_and_no_registration(
