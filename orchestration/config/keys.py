@@ -197,7 +197,8 @@ def key_names() -> tuple[str, ...]:
 def find_override(name: str) -> str:
     """The only key of a recipe or cluster file that ends with `name`, as an override writes it; otherwise "".
 
-    A key with keys inside, such as `data`, has no value to write. A key of a phase is not found if another part has a key of this name, because it replaces that key in one phase.
+    A key with keys inside, such as `data`, has no value to write. A key of a phase is not found if another part has a
+    key of this name, because it replaces that key in one phase.
 
     >>> find_override("tensor_parallel_size"), find_override("steps"), find_override("kind")
     ('cluster.engine.tensor_parallel_size', 'phases.0.steps', '')
