@@ -53,7 +53,7 @@ with _quiet_import():
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
     from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-    from pipeline.runners import services
+    from pipeline.runners import loopback, services
 
 __all__ = ["beam", "check_here", "check_options", "describe_services", "pipeline", "report_progress"]
 
@@ -242,6 +242,7 @@ def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> 
     if not processes:
         return FnApiRunner()
     direct = options.view_as(DirectOptions)
+    loopback.bind_to_loopback()
     # if direct_running_mode were set, Beam would use its own worker command
     direct.direct_num_workers, direct.direct_running_mode = processes, None
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))

@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline.runners import beam, check_here, check_options, pipeline, report_progress, running, services
@@ -104,6 +105,29 @@ def test_the_number_of_processes_follows_the_work_and_the_options(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert _processes(args, work) == expected
+
+
+def note_listening_sockets(number: int, process: int, file: str) -> int:
+    """Write the addresses at which a process listens to a file."""
+    sockets = psutil.Process(process).net_connections("inet")
+    addresses = sorted({one.laddr.ip for one in sockets if one.status == "LISTEN"})
+    Path(file).write_text(" ".join(addresses))
+    return number
+
+
+@pytest.mark.slow
+def test_servers_for_the_workers_listen_on_loopback_only(tmp_path: Path) -> None:
+    """Beam's own servers listen on all interfaces, without authentication; one of them returns any file."""
+    code = f"""
+import os
+from pathlib import Path
+from pipeline.runners import beam, pipeline
+from tests.pipeline.runners.test_running import TWO, note_listening_sockets
+with pipeline(Path({str(tmp_path)!r}), 0, TWO) as graph:
+    graph | beam.Create([1]) | beam.Map(note_listening_sockets, os.getpid(), {str(tmp_path / "addresses")!r})
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True)
+    assert (tmp_path / "addresses").read_text() == "::ffff:127.0.0.1"  # gRPC writes 127.0.0.1 as an IPv6 address
 
 
 def test_an_unknown_runner_is_refused_before_the_run() -> None:
