@@ -1,8 +1,9 @@
-"""Servers of Beam's local runner that listen on 127.0.0.1.
+"""Beam's servers in this process listen on 127.0.0.1.
 
-In a corpus job with several processes, the runner serves its workers by gRPC. Beam 2.77 lets these servers listen on
-all interfaces, without authentication, and has no option against this (`GrpcServer` of worker_handlers.py, and
+In a corpus job with several processes, the local runner serves its workers by gRPC. Beam 2.77 lets these servers listen
+on all interfaces, without authentication, and has no option against this (`GrpcServer` of worker_handlers.py, and
 `SubprocessSdkWorker` of local_job_service.py). One of them returns any file that the process can read to whoever asks.
+The server for `--environment_type=LOOPBACK` (worker_pool_main.py) does so too, though its address is given as localhost.
 """
 
 from typing import Any, Final
@@ -10,8 +11,10 @@ from typing import Any, Final
 import grpc
 from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
+from apache_beam.runners.worker import worker_pool_main
 
 ALL_INTERFACES, LOOPBACK = "[::]", "127.0.0.1"
+MODULES: Final = (worker_handlers, local_job_service, worker_pool_main)
 
 
 class _LoopbackGrpc:
@@ -31,6 +34,6 @@ _LOOPBACK_GRPC: Final = _LoopbackGrpc()
 
 
 def bind_to_loopback() -> None:
-    """From now on, the servers of FnApiRunner in this process listen on LOOPBACK."""
-    for module in (worker_handlers, local_job_service):
+    """From now on, the servers that Beam starts in this process listen on LOOPBACK."""
+    for module in MODULES:
         module.grpc = _LOOPBACK_GRPC

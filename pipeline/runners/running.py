@@ -237,12 +237,12 @@ def _processes(beam_args: Sequence[str], work_bytes: int) -> int:
 
 def _runner(options: PipelineOptions, processes: int, log: Path, pids: Path) -> FnApiRunner | None:
     """FnApiRunner unless the options name another: Beam's default would first search a binary on the network."""
+    loopback.bind_to_loopback()
     if options.view_as(StandardOptions).runner not in (None, _RUNNER):
         return None
     if not processes:
         return FnApiRunner()
     direct = options.view_as(DirectOptions)
-    loopback.bind_to_loopback()
     # if direct_running_mode were set, Beam would use its own worker command
     direct.direct_num_workers, direct.direct_running_mode = processes, None
     return FnApiRunner(SubprocessSDKEnvironment.from_command_string(workers.command(log, pids)))

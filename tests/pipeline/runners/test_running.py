@@ -6,10 +6,12 @@ import sys
 import threading
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
+from apache_beam.runners.worker import worker_pool_main
 
-from pipeline.runners import beam, check_here, check_options, pipeline, report_progress, running, services
+from pipeline.runners import beam, check_here, check_options, loopback, pipeline, report_progress, running, services
 from pipeline.runners.running import _processes
 from pipeline.steps.output_folder import seal
 from preprocessing import limits
@@ -128,6 +130,20 @@ with pipeline(Path({str(tmp_path)!r}), 0, TWO) as graph:
 """
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3], check=True)
     assert (tmp_path / "addresses").read_text() == "::ffff:127.0.0.1"  # gRPC writes 127.0.0.1 as an IPv6 address
+
+
+def test_the_worker_pool_of_this_process_listens_on_loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in loopback.MODULES:
+        monkeypatch.setattr(module, "grpc", grpc)
+    loopback.bind_to_loopback()
+    url, server = worker_pool_main.BeamFnExternalWorkerPoolServicer.start()
+    try:
+        port = int(url.rpartition(":")[2])
+        listening = [one.laddr for one in psutil.Process().net_connections("inet") if one.status == "LISTEN"]
+        assert {address.ip for address in listening if address.port == port} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+        socket.create_connection(("localhost", port), 10).close()
+    finally:
+        server.stop(0)
 
 
 def test_an_unknown_runner_is_refused_before_the_run() -> None:
