@@ -3,7 +3,7 @@
 In a corpus job with several processes, the local runner serves its workers by gRPC. Beam 2.77 lets these servers listen
 on all interfaces, without authentication, and has no option against this (`GrpcServer` of worker_handlers.py, and
 `SubprocessSdkWorker` of local_job_service.py). One of them returns any file that the process can read to whoever asks.
-The server for `--environment_type=LOOPBACK` (worker_pool_main.py) does so too, though its address is given as localhost.
+The server for `--environment_type=LOOPBACK` (worker_pool_main.py) does so too, but its address is given as localhost.
 """
 
 from typing import Any, Final
