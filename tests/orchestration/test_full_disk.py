@@ -37,7 +37,7 @@ def sesame(*words: str, most_bytes: int = resource.RLIM_INFINITY) -> subprocess.
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
-    command = [sys.executable, "-m", "sesame", *words]
+    command = [sys.executable, "-X", "faulthandler", "-m", "sesame", *words]  # shows where a process was killed
     return subprocess.run(command, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True, check=False)
 
 
