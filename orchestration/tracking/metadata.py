@@ -156,12 +156,16 @@ def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, str
 
 
 def git_tags() -> dict[str, str]:
-    """The commit of this repository, and whether it has uncommitted changes; {} outside of a repository."""
+    """The commit of this repository, and whether it has uncommitted changes; {} outside of a repository.
+
+    Git takes no lock: `git status` would otherwise write its index, at the same time as a commit of the user. If it was
+    killed then, by a full disk for example, no command of Git would work until its lock was deleted.
+    """
     here = Path(__file__).parent
     try:
         commit, changes = (
             subprocess.run(
-                ["git", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10
+                ["git", "--no-optional-locks", *words], cwd=here, capture_output=True, text=True, check=True, timeout=10
             ).stdout.strip()
             for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
         )
