@@ -460,7 +460,7 @@ class Session:
     @_check_names
     def generate(
         self,
-        *prompts: str,
+        *prompts: "str | list[str]",
         max_new_tokens: int = 64,
         greedy: bool = False,
         num_beams: int | None = None,
@@ -475,8 +475,9 @@ class Session:
     ) -> "GeneratedList":
         """Texts that continue the prompts, as by `sesame generate`; the list prints as text.
 
-        Many prompts are decoded together: `generate(*prompts)`. `stream` receives the prompts and texts in parts, as
-        soon as tokens are chosen: `stream=sys.stdout.write`. It is not for beam search and masked decoding.
+        Several prompts are several arguments, or a list; they are decoded together. `stream` receives the prompts and
+        texts in parts, as soon as tokens are chosen: `stream=sys.stdout.write`. It is not for beam search and masked
+        decoding.
 
         An encoder-decoder reads a prompt as its source. A masked language model needs `masked_decoding`, and fills
         `max_new_tokens` masks at ___ or after the prompt. Equal arguments give equal texts; another `sample_index`
@@ -488,9 +489,11 @@ class Session:
         if stream is not None and not (callable(stream) and can_stream(values, masked_decoding)):
             expected = "a function, without num_beams and masked_decoding"
             raise BadInput(f"invalid stream: got {_display(stream)}, expected {expected}; leave it out")
+        each = [one for prompt in prompts for one in (prompt if isinstance(prompt, list) else [prompt])]
+        _require_texts("prompts", each)
         rows = generate_texts(
             self._run_folder(),
-            [_word("prompts", prompt, "text") for prompt in prompts],
+            [_word("prompts", prompt, "text") for prompt in each],
             values=values,
             max_new_tokens=_number("max_new_tokens", max_new_tokens, int, "an integer of at least 1"),
             seed=_number("sample_index", sample_index, int, "an integer of at least 0"),
@@ -514,6 +517,7 @@ class Session:
         from orchestration.jobs.prediction import predict_tokens
 
         each = [one for text in texts for one in (text if isinstance(text, list) else [text])]
+        _require_texts("texts", each)
         most = _number("top_k", top_k, int, "an integer of at least 1")
         if self._finetuned:
             return PredictionList(predict_labels(self._finetuned, [_text_or_pair(one) for one in each], most))
@@ -711,6 +715,12 @@ def _display(value: object) -> str:
 def _invalid(name: str, value: object, expected: str) -> BadInput:
     """The error for an argument with an invalid value."""
     return BadInput(f"invalid {name}: got {_display(value)}, expected {expected}; change the argument")
+
+
+def _require_texts(name: str, given: Sequence[object]) -> None:
+    """Raise BadInput if there is no text."""
+    if not given:
+        raise BadInput(f"invalid {name}: got none, expected at least one text; pass one")
 
 
 def _word(name: str, value: object, expected: str) -> str:

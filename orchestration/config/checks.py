@@ -441,14 +441,15 @@ def _check_parallelism(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     """Degrees of tensor, pipeline and sequence parallelism that the model or the optimizer does not support."""
     engine = cluster.engine
     workers, chunks, stages = engine.tensor_parallel_size, engine.sequence_parallel_size, engine.pipeline_parallel_size
-    if stages > 1 and (reason := recipe.model.stages_over(stages)):
-        yield _explain_unsupported("pipeline_parallel_size", stages, reason)
-    if chunks > 1 and (reason := recipe.model.chunks_over(workers * chunks)):
-        yield _explain_unsupported("sequence_parallel_size", chunks, reason)
+    model = recipe.model
+    if stages > 1 and model.stages_over(stages):
+        yield _explain_unsupported("pipeline_parallel_size", stages, model.stages_over)
+    if chunks > 1 and model.chunks_over(workers * chunks):
+        yield _explain_unsupported("sequence_parallel_size", chunks, lambda degree: model.chunks_over(workers * degree))
     if workers == 1:
         return
-    if reason := recipe.model.split_over(workers):
-        yield _explain_unsupported("tensor_parallel_size", workers, reason)
+    if model.split_over(workers):
+        yield _explain_unsupported("tensor_parallel_size", workers, model.split_over)
     if not recipe.optimizer.takes_slices:
         yield invalid(
             "cluster.engine.tensor_parallel_size",
@@ -465,10 +466,12 @@ def _check_parallelism(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         )
 
 
-def _explain_unsupported(key: str, degree: int, reason: str) -> str:
-    """The message for a degree of parallelism that the model does not support for this reason."""
-    expected = f"a degree that the model supports ({reason})"
-    return invalid(f"cluster.engine.{key}", str(degree), expected, "use another one, e.g. 1")
+def _explain_unsupported(key: str, degree: int, explain: Callable[[int], str]) -> str:
+    """The message for a degree of parallelism that the model does not support. `explain` gives the reason for a degree,
+    or ""."""
+    expected = f"a degree that the model supports ({explain(degree)})"
+    supported = [1, *(lower for lower in range(2, degree) if not explain(lower))]
+    return invalid(f"cluster.engine.{key}", str(degree), expected, f"use {' or '.join(map(str, supported[:-3:-1]))}")
 
 
 def _kinds(union: Any, fact: str, value: object) -> str:

@@ -63,7 +63,7 @@ def evaluate(
         plans = [plan.with_saved_models() if plan.stage.folder in saves.places else plan for plan in plans]
     due = [plan for plan in plans if plan.stage.state != "done"]
     if due and out and tracking.existing_run(folder) is None:
-        _create_run(folder, out, command)
+        _create_run(folder, out, command, plans)
     failed = run_missing_trials(folder, due, cluster, report)
     scores, errors = dict[str, TaskScore](), list[SesameError]()
     unlogged, for_trackers = tracking.read_unlogged_metrics(folder), list[trackers.Scores]()
@@ -162,14 +162,23 @@ def _check_repetition(plan: TaskPlan, cell: launch.EvalTrial, result: EvalResult
         )
 
 
-def _create_run(folder: Path, out: Path, command: str) -> None:
-    """Create an MLflow run for a model that was not pretrained here."""
+def _create_run(folder: Path, out: Path, command: str, plans: Sequence[TaskPlan]) -> None:
+    """Create an MLflow run for a directory of transformers, or for a fine-tuned model that `--save` wrote."""
     make_directory(folder)
     name = folder.name.rpartition("-")[0]
-    note = f"Downstream scores of `{name}`, a directory of transformers that was not pretrained here."
-    metadata = tracking.Metadata(name, {}, {"net": "a directory of transformers", "command": command}, note)
+    kind, origin = "a directory of transformers", "a directory of transformers that was not pretrained here"
+    if finetuned := next((cell for plan in plans for cell in plan.cells if cell.is_finetuned), None):
+        kind, place = "a fine-tuned model", (finetuned.folder / finetuned.weights).absolute()
+        base = read_object(place / launch.SAVED, "save the model again").get("base") if _is_saved(place) else None
+        origin = f"the fine-tuned model in `{place}`" + (f", whose base is the run `{base['folder']}`" if base else "")
+    note = f"Downstream scores of `{name}`, {origin}."
+    metadata = tracking.Metadata(name, {}, {"net": kind, "command": command}, note)
     with tracking.run(tracking.tracking_store(out), folder, None, metadata):
         pass
+
+
+def _is_saved(place: Path) -> bool:
+    return (place / launch.SAVED).is_file()
 
 
 def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> TaskScore:

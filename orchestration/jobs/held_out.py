@@ -87,9 +87,10 @@ def warn_of_few_documents(corpus: Corpus, num: int, tasks: Sequence[str], own: b
     >>> warn_of_few_documents(Corpus(name="news"), 100_000, ["source_classification"], own=True)
     []
     """
-    affected = select_held_out_tasks(tasks)
     few = 2 if corpus.test_ratio and num >= 6 else 0  # the same rule as in pipeline/steps/plan.py
     num_held_out = max(round(corpus.test_ratio * num), few)
+    # a task by sentence may have enough examples in a few documents
+    affected = [task for task in select_held_out_tasks(tasks) if TASKS[task].is_by_document or not num_held_out]
     if num_held_out >= FEWEST_ROWS or not affected:
         return []
     share = min(0.5, _MANY * LABELS / max(num, 1))

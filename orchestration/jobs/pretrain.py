@@ -26,6 +26,7 @@ from preprocessing.lock import hold_lock
 from preprocessing.manifest import Manifest
 from training.best import describe_best
 from training.run import Resume
+from training.state import TrainingResult
 from training.tasks import TASKS
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,13 @@ def train_locked(
         write_atomic(stage.folder / EVALS, json.dumps(recipe.eval_tasks or list(TASKS)).encode())
         tags = {"corpus_hash": Manifest.load(corpus).digest, "changed_code": ", ".join(stage.find_changed_code())}
         metadata = metadata_of(job, tags | dict(more_tags or {}))
+
+        def store_result(result: TrainingResult) -> None:
+            ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in _LEFT_OUT}
+            if not ended["best"]:
+                del ended["best"]
+            write_atomic(stage.folder / RESULT, json.dumps(replace_non_finite(ended), indent=1).encode())
+
         with advise_on_memory(recipe, cluster), environment.apply(cluster.env) as env:
             result = launch.pretrain(
                 job.pretraining(resume),
@@ -99,13 +107,10 @@ def train_locked(
                 dashboard=cluster.ray_dashboard,
                 on_progress=report,
                 stop_request=stop_request,
+                store_result=store_result,
             )
-        ended = {key: value for key, value in dataclasses.asdict(result.state).items() if key not in _LEFT_OUT}
-        if not ended["best"]:
-            del ended["best"]
-        for line in _describe_end(result.state.step, recipe.num_steps, ended.get("best", {}), stage.folder):
+        for line in _describe_end(result.state.step, recipe.num_steps, result.state.best, stage.folder):
             log.warning("%s", line)
-        write_atomic(stage.folder / RESULT, json.dumps(replace_non_finite(ended), indent=1).encode())
         stage.finish()
     return result_of(stage.folder)
 

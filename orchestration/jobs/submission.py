@@ -84,9 +84,10 @@ def describe_missing_room(job: Job, server: "JobServer") -> list[str]:
         return []
     if room >= cluster.num_workers:
         return []
+    of_worker = "cluster.gpus_per_worker" if cluster.gpus_per_worker else "cluster.cpus_per_worker"
     return [
         f"{server.url} has resources for {room} of {cluster.num_workers} workers: the job waits for more; without more "
-        f"nodes, stop it and lower cluster.num_workers or cluster.cpus_per_worker"
+        f"nodes, stop it and lower cluster.num_workers or {of_worker}"
     ]
 
 
@@ -153,19 +154,22 @@ def remove_leftover_environment(name: str, file: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def next_attempt(name: str, jobs: "Iterable[SubmittedJob]", force: bool = False) -> "tuple[str, SubmittedJob | None]":
+def next_attempt(
+    name: str, jobs: "Iterable[SubmittedJob]", force: bool = False, address: str = ""
+) -> "tuple[str, SubmittedJob | None]":
     """The ID for submitting the work `name` now, and the finished job for the same work, if there is one.
 
     After a failed or stopped job the ID is `name-2`, `name-3` and so on, and the new job resumes from the last
     checkpoint. If a job has finished the work, nothing is submitted without `force`. Raises ResourceError if a job is
-    running, because two would write to the same directory.
+    running, because two would write to the same directory. `address`: that of the cluster, if a command names it.
     """
     attempts = {_attempt(name, one.id): one for one in jobs if _attempt(name, one.id)}
+    more = f" --address {address}" if address else ""
     for one in attempts.values():
         if one.status not in ENDED:
             raise ResourceError(
-                f"{one.id} is already doing this work ({one.status}); watch it with `sesame logs {one.id} --follow`, "
-                f"or stop it with `sesame stop {one.id}`"
+                f"{one.id} is already doing this work ({one.status}); watch it with `sesame logs {one.id}{more} "
+                f"--follow`, or stop it with `sesame stop {one.id}{more}`"
             )
     last = max(attempts, default=0)
     done = attempts[last] if last and attempts[last].status == "SUCCEEDED" and not force else None

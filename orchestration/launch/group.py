@@ -80,8 +80,11 @@ def pretrain(
     dashboard: bool = False,
     on_progress: Report = ignore_progress,
     stop_request: StopRequest | None = None,
+    store_result: Callable[["TrainingResult"], object] | None = None,
 ) -> "TrainingResult":
     """Train `run` with `num_workers` processes, track it, export its weights; return the result of the first worker.
+
+    `store_result` receives the result of a finished training before its model is logged, whose card shows it.
 
     If a worker dies, or no worker makes progress for `restart_policy.hang_s`, all workers restart from the newest
     checkpoint. Too many restarts without progress raise ResourceError. If nodes of a cluster are lost, a run with a
@@ -130,6 +133,8 @@ def pretrain(
             remove_unfinished(folder)  # files of a command that was killed
             with nullcontext() if is_ours() else watch_nodes(needs) as nodes:
                 result = Training(run, needs, env, tracked, request, restart_policy, nodes, report, origin).result()
+            if result.finished and store_result is not None:
+                store_result(result)
             log_results(folder, tracked, result.finished, report)
             if not result.finished:
                 raise request.make_exception(f"{folder}: stopped after step {result.state.step:,} of {run.steps:,}")

@@ -233,6 +233,12 @@ class JobServer:
             ) from None
 
     def _make_token_error(self) -> ResourceError:
+        file = os.environ.get("RAY_AUTH_TOKEN_PATH", "")
+        if file and not os.path.isfile(file):
+            return ResourceError(
+                f"{self.url}: the token file {file} does not exist, so its cluster may have ended; start it again, or "
+                "set RAY_AUTH_TOKEN_PATH to the token of that cluster"
+            )
         return ResourceError(
             f"{self.url}: the token is missing or wrong; set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH=FILE, the token of that cluster (Ray's default is ~/.ray/auth_token)"

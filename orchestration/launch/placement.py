@@ -160,7 +160,7 @@ def place_workers(
                 num, placement = room, reserve(room)
             elif time.monotonic() > until_s:
                 raise ResourceError(_explain_no_room(needs))
-            event = {"stage": f"waiting for {describe_request(num, needs)}", "Ray has": _describe_resources()}
+            event = {"stage": f"waiting for {describe_request(num, needs)}", "Ray has": _describe_resources(needs)}
             report(event | {"left_s": until_s - time.monotonic()})
         node_of = _node_of(placement) if nodes else dict.fromkeys(range(num), "")  # our own Ray has a single node
         ranks = by_node(node_of)
@@ -230,12 +230,15 @@ def format_count(number: float, name: str) -> str:
     return f"{number:g} {name}{'' if number == 1 else 's'}"
 
 
-def _describe_resources() -> str:
-    """The CPUs and GPUs of Ray, and how many of them are free, as text."""
+def _describe_resources(needs: WorkerRequirements) -> str:
+    """The CPUs and GPUs of Ray, and how many of them are free, as text; GPUs also if there are none but some are
+    needed."""
     import ray
 
     free = ray.available_resources()
     total = {name: amount for name, amount in ray.cluster_resources().items() if name in ("CPU", "GPU")}
+    if needs.gpus:
+        total.setdefault("GPU", 0)
     return (
         " and ".join(f"{format_count(amount, name)} ({free.get(name, 0):g} free)" for name, amount in total.items())
         or "none"
@@ -246,6 +249,6 @@ def _explain_no_room(needs: WorkerRequirements) -> str:
     """The message if the resources of a group do not become free."""
     least = "" if needs.least == needs.num_workers else f"at least {needs.least} of "
     return (
-        f"no room for {least}{describe_request(needs.num_workers, needs)}: Ray has {_describe_resources()}; lower "
+        f"no room for {least}{describe_request(needs.num_workers, needs)}: Ray has {_describe_resources(needs)}; lower "
         "cluster.num_workers or cluster.cpus_per_worker, or wait for the other job to end"
     )

@@ -240,7 +240,7 @@ def find_domains(corpus: Path) -> dict[str, Any]:
     if not _is_corpus(corpus):
         raise BadInput(
             f"{corpus}: invalid --domains: got a directory of cleaned text, expected a corpus with token IDs; make one "
-            "with `sesame corpus`"
+            "with `sesame corpus CORPUS --tokenizer TOKENIZER`, or with a recipe"
         )
     statistics = Manifest.load(corpus).statistics
     if "domains" not in statistics:

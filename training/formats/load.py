@@ -1,6 +1,5 @@
 """Load our spec and weights from directories of `transformers`."""
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from training.formats.weights import load_weights
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.workers import ALONE, Workers
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ def load_lazily(folder: Path, workers: Workers = ALONE) -> tuple[ModelSpec, Lazy
         }
     format, spec, tensors = open_folder(folder)
     empty = empty_weights(spec)
-    _warn_of_unused_layers(folder, format, spec, tensors, empty)
+    _refuse_other_layers(folder, format, spec, tensors, empty)
     # checks names and shapes without reading the tensors
     convert(folder, format, spec, {name: tensor.to("meta") for name, tensor in tensors.items()}, empty)
 
@@ -72,7 +69,7 @@ def from_transformers(folder: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     Heads are loaded if they have tensors. Raises BadInput if the directory has no supported model.
     """
     format, spec, tensors = open_folder(folder)
-    _warn_of_unused_layers(folder, format, spec, tensors, empty := empty_weights(spec))
+    _refuse_other_layers(folder, format, spec, tensors, empty := empty_weights(spec))
     return spec, convert(folder, format, spec, tensors, empty)
 
 
@@ -124,15 +121,16 @@ def convert(
     return state
 
 
-def _warn_of_unused_layers(
+def _refuse_other_layers(
     folder: Path, format: ModelFormat, spec: ModelSpec, tensors: Iterable[str], empty: Mapping[str, Tensor]
 ) -> None:
-    """Warn if the files have more layers than config.json, because the model then is not the one in the files."""
+    """Raise BadInput if the files have more layers than config.json: the model would not be the one in the files."""
     used, stored = _count_layers(format.theirs(empty, spec)), _count_layers(tensors)
     for stack in used.keys() & stored.keys():
         if stored[stack] > used[stack]:
-            numbers = f"{stored[stack]} layers {stack}*, of which config.json uses {used[stack]}"
-            log.warning("%s: the files have %s; the others are not loaded", folder, numbers)
+            numbers = f"got {used[stack]}, expected {stored[stack]}, the number of layers {stack}* in the files"
+            remedy = "correct it, or download both files of the same model"
+            raise BadInput(f"{folder / 'config.json'}: invalid number of layers: {numbers}; {remedy}")
 
 
 def _count_layers(names: Iterable[str]) -> dict[str, int]:

@@ -59,6 +59,7 @@ class Cloze:
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
     way: ClassVar[Way] = "scored"
+    is_by_document: ClassVar[bool] = False
 
     def describe(self) -> str:
         return "which word stands in the blank"

@@ -27,6 +27,7 @@ class NextSentence:
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
     way: ClassVar[Way] = "tuned"
+    is_by_document: ClassVar[bool] = True
 
     def describe(self) -> str:
         return "does the second sentence follow the first"

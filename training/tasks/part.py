@@ -89,6 +89,8 @@ class TaskPart(Protocol):
     """Overrides of `--scale`."""
     way: ClassVar[Way]
     """How the task is evaluated."""
+    is_by_document: ClassVar[bool]
+    """Whether a document gives at most one example."""
 
     @property
     def kind(self) -> str:

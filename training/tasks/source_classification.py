@@ -22,6 +22,7 @@ class SourceClassification:
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
     way: ClassVar[Way] = "tuned"
+    is_by_document: ClassVar[bool] = True
 
     def describe(self) -> str:
         return "which source is this document from"

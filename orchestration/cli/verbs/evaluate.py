@@ -1,12 +1,11 @@
 """sesame eval"""
 
-import shlex
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from orchestration.cli import options
 from orchestration.cli.groups import FinetuningOptions, JobOptions, RunOptions
-from orchestration.cli.shared import flags_of, quote_command, ui_command
+from orchestration.cli.shared import command, flags_of, quote_command, ui_command
 from orchestration.terminal import CommandResult, announce, print_answer, print_plan, show_wait
 from preprocessing.errors import BadInput, SesameError
 
@@ -95,7 +94,7 @@ def evaluate(
         announce((), saved_models.compare_all(target.finetuned, plans, scores))
     # A directory of transformers has no corpus, and needs no export.
     next_ = (ui_command(where.output_dir), *((flags.command("export"),) if target.corpus else ()))
-    next_ += (shlex.join(["sesame", "eval", saved[0]]),) if saved else ()
+    next_ += (command("eval", saved[0], "--output-dir", str(where.output_dir)),) if saved else ()
     code = left_out[0].exit_code if left_out else 0  # exit code of the first task that started but has no score
     shown_ = views.scores(score_rows(scores)), views.examples(scores)
     return print_answer(CommandResult(shown_, values, next_, code), output.as_json)

@@ -30,7 +30,10 @@ def logs(
             return print_answer(CommandResult((), {"job": job, "logs": text}, next_), as_json)
         print(text, end="", flush=True)
         return 0
-    server.follow(job, lambda text: print(text, end="", flush=True))
-    ended = server.wait_for_end(job)
+    try:
+        server.follow(job, lambda text: print(text, end="", flush=True))
+        ended = server.wait_for_end(job)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{job} goes on; to stop it, run `{job_command('stop', job, address)}`") from None
     print(f"{job}: {ended.status}  next  {job_command('status', job, address)}", file=sys.stderr)
     return 0 if ended.status == "SUCCEEDED" else ended.exit_code or ResourceError.exit_code

@@ -53,7 +53,7 @@ def submit(
         with show_wait(f"connecting to {url}"):
             server = JobServer(url)
             known = server.jobs()
-            name, done = submission.next_attempt(submission.identity(job, flags, stages), known, force)
+            name, done = submission.next_attempt(submission.identity(job, flags, stages), known, force, address)
             sent = flags if done else submission.with_cluster_workers(flags, job, server)
     notes = [] if done else submission.refuse_what_does_not_fit(job if sent is flags else open_job(sent))
     if sent is flags and not done:  # with sent flags of its own, the number of workers is that of the cluster

@@ -29,6 +29,7 @@ from training.tasks import STARTS, TASKS, TaskScore
 # names of files and directories in the run directory, which launch and jobs write
 RESULT, WEIGHTS, EXPORT = "result.json", "weights", "export"
 HEADER_BYTES = 100_000_000  # maximum size of the header of a safetensors file, as in that library
+_REMEDY: Final = "delete stage.json, and train again"  # for a damaged RESULT
 _LANGUAGE_DOCUMENTS: Final = 100
 _LANGUAGE_TOKENS: Final = 200  # tokens at the start of a document that identify its language
 _MIN_LANGUAGE_RATIO: Final = 0.05  # languages of fewer documents are left out
@@ -80,7 +81,7 @@ def model_card(
         *([f"# {name}"] if for_hub else []),
         _about(run, model, manifest),
         *([f"## Use it\n\n{_use(model, heads, address, setup)}"] if model else []),
-        f"## Recipe\n\n{_recipe(run, name, with_values=for_hub)}",
+        f"## Recipe\n\n{_recipe(run, name, _find_last_step(run_folder), with_values=for_hub)}",
         f"## Data\n\n{_data(manifest, languages)}",
         f"## Results\n\n{_results(run_folder, scores)}",
         f"## License\n\n{_license_text(license)}",
@@ -157,7 +158,7 @@ def _use(model: _ExportedModel, heads: bool, address: str, setup: Sequence[str])
     return "\n".join(lines)
 
 
-def _recipe(run: Run, name: str, *, with_values: bool) -> str:
+def _recipe(run: Run, name: str, last_step: int | None, *, with_values: bool) -> str:
     sampling, losses = run.sampling, run.losses
     masked = sampling.objective.describe() if sampling.objective.selects else sampling.masking.describe()
     context = LossContext(
@@ -172,7 +173,8 @@ def _recipe(run: Run, name: str, *, with_values: bool) -> str:
         "architecture": run.model.describe(),
         "training": "; ".join(
             f"{one.steps:,} steps of {one.global_batch_size:,} x {one.seq_length:,} tokens" for one in run.phases
-        ),
+        )
+        + ("" if last_step in (None, run.steps) else f"; ended early, after step {last_step:,}"),
         "precision": run.engine.precision,
         "seed": run.seed,
         "recipe hash": run.recipe_hash[:16],
@@ -220,8 +222,7 @@ def _data(manifest: Manifest | None, languages: Mapping[str, float]) -> str:
 def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
     parts = []
     if (run_folder / RESULT).is_file():
-        remedy = "delete stage.json, and train again"
-        result = read_object(run_folder / RESULT, remedy, step=int, tokens=int, evaluation=dict)
+        result = read_object(run_folder / RESULT, _REMEDY, step=int, tokens=int, evaluation=dict)
         figures = {"steps": f"{result['step']:,}", "tokens": f"{result['tokens']:,}", "training loss": result["loss"]}
         figures |= {key.removeprefix("eval/"): value for key, value in result["evaluation"].items()}
         rows = [(key, _as_text(value)) for key, value in figures.items()]
@@ -243,6 +244,13 @@ def _results(run_folder: Path, scores: Sequence[TaskScore]) -> str:
     )
     parts.append(intro + _table(head, rows_) if rows_ else "No downstream task was evaluated (`sesame eval`).")
     return "\n\n".join(parts)
+
+
+def _find_last_step(run_folder: Path) -> int | None:
+    """The last step of a finished run; None if the run has no result."""
+    if not (run_folder / RESULT).is_file():
+        return None
+    return int(read_object(run_folder / RESULT, _REMEDY, step=int)["step"])
 
 
 def _license_text(license: str) -> str:

@@ -239,6 +239,12 @@ def test_an_override_says_what_sesame_lacks(given: str, answer: str) -> None:
         ),
         (
             "cluster.engine.sequence_parallel=true",
+            "invalid key: got cluster.engine.sequence_parallel, expected no such key, because workers of a tensor "
+            "parallel group keep whole activations between layers; leave it out, or use "
+            "cluster.engine.sequence_parallel_size (Ulysses)",
+        ),
+        (
+            "cluster.engine.sequence_parallel=2",
             "cluster.engine.sequence_parallel was renamed to cluster.engine.sequence_parallel_size in 0.2",
         ),
     ],

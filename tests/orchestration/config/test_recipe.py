@@ -783,7 +783,7 @@ UNSPLIT = [
     (
         "gpt2",
         24,
-        "a multiple of the 24 workers that share a model); use another one, e.g. 1",
+        "a multiple of the 24 workers that share a model); use 12 or 6",
     ),
     ("electra_base", 12, "(in the generator, "),
     ("xlnet_base", 8, "a multiple of the 8 workers that share a model"),
@@ -838,7 +838,7 @@ UNSTAGED = [
     (
         "gpt2",
         24,
-        "but each of the 24 stages needs at least one layer); use another one, e.g. 1",
+        "but each of the 24 stages needs at least one layer); use 12 or 11",
     ),
 ]
 
@@ -881,7 +881,7 @@ UNCHUNKED = [
         "invalid cluster.engine.sequence_parallel_size: got 8, expected a degree that the model supports ("
         "model.num_attention_heads is 12, not a multiple of the 8 workers",
     ),
-    ("t5_base", 2, "model.kind is encoder_decoder, which does not support sequence parallelism); use another one"),
+    ("t5_base", 2, "model.kind is encoder_decoder, which does not support sequence parallelism); use 1"),
     ("xlnet_base", 2, "model.kind is two_stream, which does not support sequence parallelism"),
     (
         "transformer_xl_base",

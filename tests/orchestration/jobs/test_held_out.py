@@ -203,6 +203,14 @@ def test_too_few_documents_are_predicted_with_a_remedy(num: int, test: float, is
     assert re.search(message, line), line
 
 
+def test_a_task_by_sentence_is_only_without_scores_if_no_document_is_held_out() -> None:
+    tasks = ["source_classification", "next_sentence", "cloze"]
+    (few,) = held_out.warn_of_few_documents(Corpus(name="news", test_ratio=0.1), 140, tasks, own=True)
+    assert few.startswith("no scores expected for source_classification, next_sentence: ")
+    (none,) = held_out.warn_of_few_documents(Corpus(name="news", test_ratio=0), 140, tasks, own=True)
+    assert none.startswith("no scores expected for source_classification, next_sentence, cloze: ")
+
+
 @pytest.mark.parametrize(("num", "tasks"), [(8_000, ["source_classification"]), (739, ["glue"]), (739, [])])
 def test_enough_documents_give_no_warning(num: int, tasks: list[str]) -> None:
     assert held_out.warn_of_few_documents(Corpus(name="news"), num, tasks, own=True) == []

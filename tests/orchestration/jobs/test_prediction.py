@@ -100,6 +100,9 @@ def test_a_session_of_a_run_generates_predicts_and_needs_no_text(tmp_path: Path)
     assert sum(weight.numel() for weight in session.model().parameters()) > 0
     for call, message in (
         (lambda: session.predict("x", top_k=0), "invalid top_k: got 0"),
+        (lambda: session.predict(), "invalid texts: got none, expected at least one text; pass one"),
+        (lambda: session.predict([]), "invalid texts: got none, expected at least one text; pass one"),
+        (lambda: session.generate(), "invalid prompts: got none, expected at least one text; pass one"),
         (lambda: session.generate(3), "invalid prompts: got 3"),  # type: ignore[arg-type]
         (lambda: session.train(steps=3), "invalid steps: got 3 for a run that exists"),
     ):

@@ -126,6 +126,8 @@ def test_work_of_a_pending_or_running_job_is_refused(status: str) -> None:
     with pytest.raises(ResourceError, match="a-1-2 is already doing this work") as error:
         submission.next_attempt("a-1", make_jobs(a_1="FAILED", a_1_2=status), force=True)
     assert "sesame stop a-1-2" in str(error.value)
+    with pytest.raises(ResourceError, match="`sesame logs a-1-2 --address http://head:8265 --follow`"):
+        submission.next_attempt("a-1", make_jobs(a_1="FAILED", a_1_2=status), address="http://head:8265")
 
 
 def test_assumed_gpu_type_is_reported(tmp_path: Path) -> None:

@@ -311,6 +311,16 @@ def test_unexpected_server_response_gives_a_one_line_error(answers: dict[str, An
     assert "\n" not in str(error.value)
 
 
+def test_token_file_of_an_ended_cluster_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    with dashboard({"/api/version": (401, "no token")}) as url:
+        with pytest.raises(ResourceError, match=r"token does not exist, so its cluster may have ended; start it again"):
+            JobServer(url)
+        (tmp_path / "token").write_text("wrong")
+        with pytest.raises(ResourceError, match="the token is missing or wrong"):
+            JobServer(url)
+
+
 def test_dead_or_silent_address_gives_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_server, "FIRST_S", 0.3)
     with pytest.raises(ResourceError, match="no Ray dashboard answers"):

@@ -16,6 +16,7 @@ from orchestration.reports.model_card import card, model_card
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.test_pretrain import SPANBERT, write_finished_run
 from tests.training.corpora import mini_corpus
+from training.run import load_stored_run
 from training.tasks import SelectedTrials, TaskScore
 
 SCORE = TaskScore(
@@ -95,6 +96,16 @@ def test_card_shows_recipe_data_scores_and_license(run: Path) -> None:
         "keeps the licenses of its sources",
     ):
         assert expected in text
+
+
+def test_card_of_a_run_that_ended_early_says_so(run: Path) -> None:
+    steps = load_stored_run(run).steps
+    assert "; ended early, after step 12 |" in model_card(run)
+    result = json.loads((run / runs.RESULT).read_text())
+    (run / runs.RESULT).write_text(json.dumps(result | {"step": steps}))
+    assert "ended early" not in model_card(run)
+    (run / runs.RESULT).unlink()
+    assert "ended early" not in model_card(run)
 
 
 FOLLOWS = "| next_sentence | accuracy, test | 80.0 +- 7.1 | 55.0 +- 7.1 | not tested | majority 50.0 |"
