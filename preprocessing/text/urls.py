@@ -22,21 +22,26 @@ _HOST: Final = re.compile(r"(?:[^/\\?#]*@)?(\[[^\]/\\?#]*\]|[^/\\?#:]*)")  # bro
 _LONGEST_HOST: Final = 253  # characters of a name in DNS
 
 
-@pin_characters
 def host_of(url: str) -> str:
     """The host of a URL in lower case, in ASCII (IDNA), without port, user and final dot; "" if it is too long.
 
     >>> host_of("HTTPS://me@News.Example.com:8080/a?b"), host_of("b\\u00fccher.example/a"), host_of("//[::1]/")
     ('news.example.com', 'xn--bcher-kva.example', '[::1]')
     """
-    match = _HOST.match(_without_scheme(url.strip().lower()))
-    host = match[1].rstrip(".") if match else ""
+    host = _find_host(url)
     if len(host) > _LONGEST_HOST:
         return ""
-    if not host.isascii():
+    if not host.isascii():  # IDNA has the characters of Unicode 3.2 in every Python, and its result hides them
         with suppress(UnicodeError):  # an invalid label
             host = host.encode("idna").decode()
     return host.rstrip(".")  # IDNA has more full stops
+
+
+@pin_characters
+def _find_host(url: str) -> str:
+    """The host of a URL in lower case, as it is written."""
+    match = _HOST.match(_without_scheme(url.strip().lower()))
+    return match[1].rstrip(".") if match else ""
 
 
 def domains_of(host: str) -> Iterator[str]:
