@@ -139,7 +139,7 @@ def names(protocol: Any) -> list[str]:
     """The names of all facts of a Protocol.
 
     >>> names(TaskPart)
-    ['scale_overrides', 'way', 'kind', 'describe', 'make']
+    ['scale_overrides', 'way', 'is_by_document', 'kind', 'describe', 'make']
     """
     found: dict[str, None] = {}
     for layer in reversed(protocol.__mro__):
