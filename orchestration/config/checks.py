@@ -26,6 +26,7 @@ from training.optimizers import Optimizer, cycles, rate_at
 from training.run import WARM_UP
 from training.specs import Architecture
 
+_MOST_TRIED: Final = 1_024  # degrees of parallelism that a message searches
 MIN_LENGTH: Final = 8  # tokens; the limit of Phase.seq_length
 
 
@@ -441,15 +442,17 @@ def _check_parallelism(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     """Degrees of tensor, pipeline and sequence parallelism that the model or the optimizer does not support."""
     engine = cluster.engine
     workers, chunks, stages = engine.tensor_parallel_size, engine.sequence_parallel_size, engine.pipeline_parallel_size
-    model = recipe.model
+    model, num = recipe.model, cluster.num_workers
     if stages > 1 and model.stages_over(stages):
-        yield _explain_unsupported("pipeline_parallel_size", stages, model.stages_over)
+        yield _explain_unsupported("pipeline_parallel_size", stages, num, model.stages_over)
     if chunks > 1 and model.chunks_over(workers * chunks):
-        yield _explain_unsupported("sequence_parallel_size", chunks, lambda degree: model.chunks_over(workers * degree))
+        yield _explain_unsupported(
+            "sequence_parallel_size", chunks, num, lambda degree: model.chunks_over(workers * degree)
+        )
     if workers == 1:
         return
     if model.split_over(workers):
-        yield _explain_unsupported("tensor_parallel_size", workers, model.split_over)
+        yield _explain_unsupported("tensor_parallel_size", workers, num, model.split_over)
     if not recipe.optimizer.takes_slices:
         yield invalid(
             "cluster.engine.tensor_parallel_size",
@@ -466,12 +469,13 @@ def _check_parallelism(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
         )
 
 
-def _explain_unsupported(key: str, degree: int, explain: Callable[[int], str]) -> str:
-    """The message for a degree of parallelism that the model does not support. `explain` gives the reason for a degree,
-    or ""."""
+def _explain_unsupported(key: str, degree: int, num_workers: int, explain: Callable[[int], str]) -> str:
+    """The message for a degree of parallelism that the model does not support, with the largest lower ones that it
+    supports and that divide `num_workers`. `explain` gives the reason for a degree, or ""."""
     expected = f"a degree that the model supports ({explain(degree)})"
-    supported = [1, *(lower for lower in range(2, degree) if not explain(lower))]
-    return invalid(f"cluster.engine.{key}", str(degree), expected, f"use {' or '.join(map(str, supported[:-3:-1]))}")
+    lower = range(min(degree, _MOST_TRIED) - 1, 1, -1)
+    supported = [*(one for one in lower if num_workers % one == 0 and not explain(one)), 1]
+    return invalid(f"cluster.engine.{key}", str(degree), expected, f"use {' or '.join(map(str, supported[:2]))}")
 
 
 def _kinds(union: Any, fact: str, value: object) -> str:

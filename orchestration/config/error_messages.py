@@ -412,9 +412,8 @@ def _explain_unknown_key(problem: _Problem) -> list[KeyMessage]:
     below, known_elsewhere = _leaves_below(problem), glossary.names(_FILES[root.__name__])
     if any(leaf.key in known_elsewhere for leaf in below):  # validation was also a key of version 0.1
         return [message for leaf in below for message in _section_of_another_library(leaf)]
-    # `sequence_parallel: true` is Megatron-LM's; the key of version 0.1 had a number
-    is_switch = isinstance(_value(data, path), bool) and str(path[-1]) == "sequence_parallel"
-    if not is_switch and (renamed := _explain_renamed_key(root, data, path, problem.prefix)):
+    is_foreign = glossary.is_switch(str(path[-1]), _value(data, path))
+    if not is_foreign and (renamed := _explain_renamed_key(root, data, path, problem.prefix)):
         return renamed
     parent, name = path[:-1], str(path[-1])
     annotation = annotation_at(root, data, parent)

@@ -520,6 +520,15 @@ def key_of(name: str, file: str = "") -> str:
     return known.get(whole) or ("" if section == "validation" else known.get(name, ""))
 
 
+def is_switch(name: str, value: object) -> bool:
+    """Whether a key with this value is that of another library, although version 0.1 had a key of the same name.
+
+    >>> is_switch("sequence_parallel", True), is_switch("sequence_parallel", 2)
+    (True, False)
+    """
+    return name == "sequence_parallel" and isinstance(value, bool)  # of Megatron-LM; ours had a number
+
+
 def find_absent(name: str) -> tuple[str, str]:
     """What to use instead of a name without a key in Sesame, and the remedy; two empty texts for other names.
 

@@ -169,16 +169,14 @@ def _create_run(folder: Path, out: Path, command: str, plans: Sequence[TaskPlan]
     kind, origin = "a directory of transformers", "a directory of transformers that was not pretrained here"
     if finetuned := next((cell for plan in plans for cell in plan.cells if cell.is_finetuned), None):
         kind, place = "a fine-tuned model", (finetuned.folder / finetuned.weights).absolute()
-        base = read_object(place / launch.SAVED, "save the model again").get("base") if _is_saved(place) else None
-        origin = f"the fine-tuned model in `{place}`" + (f", whose base is the run `{base['folder']}`" if base else "")
+        origin = f"the fine-tuned model in `{place}`"
+        if (file := place / launch.SAVED).is_file():
+            base = read_object(file, "save the model again", base=dict)["base"]
+            origin += f", whose base is `{base.get('folder')}`"
     note = f"Downstream scores of `{name}`, {origin}."
     metadata = tracking.Metadata(name, {}, {"net": kind, "command": command}, note)
     with tracking.run(tracking.tracking_store(out), folder, None, metadata):
         pass
-
-
-def _is_saved(place: Path) -> bool:
-    return (place / launch.SAVED).is_file()
 
 
 def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> TaskScore:

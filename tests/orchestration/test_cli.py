@@ -588,7 +588,7 @@ def test_each_cluster_file_works_with_a_recipe(capsys, cluster: str):
     elif cluster == "2240xa100":
         assert main(["check", "mt_nlg_530b", "--cluster", cluster]) == 0
         assert main(["check", "bert_base", "--cluster", cluster]) == 2
-        assert "each of the 35 stages needs at least one layer); use 12 or 11" in capsys.readouterr().err
+        assert "each of the 35 stages needs at least one layer); use 10 or 8" in capsys.readouterr().err
     else:
         assert main(["check", "bert_base", "--cluster", cluster]) == 0
         assert f"of cluster {cluster} " in capsys.readouterr().out

@@ -838,7 +838,7 @@ UNSTAGED = [
     (
         "gpt2",
         24,
-        "but each of the 24 stages needs at least one layer); use 12 or 11",
+        "but each of the 24 stages needs at least one layer); use 12 or 8",
     ),
 ]
 

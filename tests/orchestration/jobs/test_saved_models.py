@@ -1,8 +1,10 @@
 """`eval --save`: the model of the selected trial is a directory, and `eval DIR` scores it again."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -396,3 +398,36 @@ def test_a_classifier_generates_no_text(
         f"sesame: {to} is a classifier (BertForSequenceClassification) and predicts no tokens; use"
     )
     assert f"`sesame eval {to}`" in message
+
+
+@pytest.mark.parametrize(
+    ("is_finetuned", "saved", "kind", "origin"),
+    [
+        (False, None, "a directory of transformers", "a directory of transformers that was not pretrained here"),
+        (True, None, "a fine-tuned model", "the fine-tuned model in `{}`"),
+        (
+            True,
+            {"base": {"folder": "/runs/b-1"}},
+            "a fine-tuned model",
+            "the fine-tuned model in `{}`, whose base is `/runs/b-1`",
+        ),
+    ],
+)
+def test_the_mlflow_run_of_a_scored_directory_says_what_it_is(
+    is_finetuned: bool, saved: Any, kind: str, origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saved model was once described as not pretrained here."""
+    made = list[tracking.Metadata]()
+
+    def run(store: object, folder: object, resume: object, metadata: tracking.Metadata) -> Any:
+        made.append(metadata)
+        return nullcontext()
+
+    monkeypatch.setattr(tracking, "run", run)
+    if saved:
+        (tmp_path / "sesame.json").write_text(json.dumps(saved))
+    cell = SimpleNamespace(is_finetuned=is_finetuned, folder=tmp_path.parent, weights=tmp_path.name)
+    plans: Any = [SimpleNamespace(cells=[cell])]
+    evaluate._create_run(tmp_path / "out" / "clf-1a2b", tmp_path, "sesame eval clf", plans)
+    assert made[0].note == f"Downstream scores of `clf`, {origin.format(tmp_path)}."
+    assert made[0].tags == {"net": kind, "command": "sesame eval clf"}
