@@ -23,12 +23,18 @@ from orchestration.config.keys import (
     parts,
     translate,
 )
-from orchestration.config.library import find_recipe, find_unavailable, is_shipped_task, list_names, names_corpus
+from orchestration.config.library import (
+    SCALES,
+    find_recipe,
+    find_unavailable,
+    is_shipped_task,
+    list_names,
+    names_corpus,
+)
 from orchestration.config.loading import load, load_cluster, load_corpus, parse_tokenizer, validate
 from orchestration.config.overrides import flatten, split_overrides
 from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import Cluster, Recipe, compute_digest
-from orchestration.config.scales import SCALES
 from orchestration.config.serialize import to_non_defaults, to_yaml
 from orchestration.config.shortening import describe_shortening, fit_warmup, shorten
 from orchestration.config.task_files import add_task, beside_first, load_task, tasks_of

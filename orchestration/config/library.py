@@ -5,13 +5,14 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from orchestration.config import error_messages, glossary, strict_yaml
 from preprocessing.errors import BadInput
 from training.tasks import TASKS, TEXT
 
 HOME = Path(__file__).parents[1]
+SCALES: Final = ("tiny", "small")  # on two cores a run takes minutes (tiny) or about an hour (small)
 UNAVAILABLE = "unavailable"  # file in tasks/ with the reported results that have no task, and the reasons
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 _OWN_KEYS: dict[Folder, frozenset[str]] = {  # keys that no other kind of file has
@@ -99,6 +100,10 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
         document = strict_yaml.read(Path(name_or_path), name_or_path)
         _refuse_other_kind(document, folder, name_or_path)
         return document, name_or_path
+    recipe, _, scale = name_or_path.lower().rpartition("_")
+    if folder == "recipes" and recipe in known and (meant := error_messages.find_nearest(scale, SCALES, cutoff=0.75)):
+        expected, remedy = "a name that `sesame recipes` lists, or a .yaml file", f"use {recipe} --scale {meant}"
+        raise BadInput(error_messages.invalid("recipe", name_or_path, expected, remedy))
     groups = frozenset(task_groups()) if folder == "tasks" else frozenset[str]()
     raise BadInput(error_messages.explain_unknown_name(name_or_path, folder, known, groups))
 

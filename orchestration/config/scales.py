@@ -7,16 +7,15 @@ import copy
 import dataclasses
 import typing
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from orchestration.config import error_messages
+from orchestration.config.library import SCALES
 from preprocessing.errors import BadInput
 from preprocessing.masking import Masking
 from preprocessing.packing import Packing
 from preprocessing.spec import AtMost, part
 from training.losses import Loss
-
-SCALES: Final = ("tiny", "small")  # on two cores a run takes minutes (tiny) or about an hour (small)
 
 
 def shrink(document: dict[str, Any], scale: str, root: type) -> None:

@@ -7,6 +7,7 @@ for MLflow. leaderboard.py writes files for a submission.
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
@@ -55,15 +56,28 @@ def evaluate(
     If a trial fails, the score of its task uses the other trials and lists the error. If all trials of a task fail, a
     warning names the task, and the other tasks are scored. If all tasks fail, the first error is raised.
 
-    `out`: directory of the MLflow store, for a model of transformers, which has no MLflow run yet. `left_out` collects
+    `out`: directory of the MLflow store, for a model that was not pretrained here; its MLflow run is that of its
+    evaluations, and ends as FAILED if no task is scored. `left_out` collects
     the errors of the tasks without a score. `command`: the command line of the evaluation, for MLflow. `saves`: where
     the fine-tuned models are saved.
     """
     if saves:
         plans = [plan.with_saved_models() if plan.stage.folder in saves.places else plan for plan in plans]
+    is_due = any(plan.stage.state != "done" for plan in plans)
+    with _directory_run(folder, out, command, plans) if is_due and out else nullcontext():
+        return _evaluate(folder, plans, cluster, report, left_out, command, saves)
+
+
+def _evaluate(
+    folder: Path,
+    plans: Sequence[TaskPlan],
+    cluster: Cluster,
+    report: Report,
+    left_out: list[SesameError] | None,
+    command: str,
+    saves: Saves | None,
+) -> list[TaskScore]:
     due = [plan for plan in plans if plan.stage.state != "done"]
-    if due and out and tracking.existing_run(folder) is None:
-        _create_run(folder, out, command, plans)
     failed = run_missing_trials(folder, due, cluster, report)
     scores, errors = dict[str, TaskScore](), list[SesameError]()
     unlogged, for_trackers = tracking.read_unlogged_metrics(folder), list[trackers.Scores]()
@@ -162,8 +176,10 @@ def _check_repetition(plan: TaskPlan, cell: launch.EvalTrial, result: EvalResult
         )
 
 
-def _create_run(folder: Path, out: Path, command: str, plans: Sequence[TaskPlan]) -> None:
-    """Create an MLflow run for a directory of transformers, or for a fine-tuned model that `--save` wrote."""
+def _directory_run(
+    folder: Path, out: Path, command: str, plans: Sequence[TaskPlan]
+) -> AbstractContextManager[tracking.TrackedRun]:
+    """The MLflow run of a directory of transformers, or of a fine-tuned model that `--save` wrote."""
     make_directory(folder)
     name = folder.name.rpartition("-")[0]
     kind, origin = "a directory of transformers", "a directory of transformers that was not pretrained here"
@@ -175,8 +191,7 @@ def _create_run(folder: Path, out: Path, command: str, plans: Sequence[TaskPlan]
             origin += f", whose base is `{base.get('folder')}`"
     note = f"Downstream scores of `{name}`, {origin}."
     metadata = tracking.Metadata(name, {}, {"net": kind, "command": command}, note)
-    with tracking.run(tracking.tracking_store(out), folder, None, metadata):
-        pass
+    return tracking.run(tracking.tracking_store(out), folder, None, metadata)
 
 
 def _score(folder: Path, plan: TaskPlan, failed: Mapping[Path, SesameError]) -> TaskScore:

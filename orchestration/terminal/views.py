@@ -1,5 +1,6 @@
 """Tables and trees for the terminal, in one style, made from values. This module computes and prints nothing."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -175,7 +176,8 @@ def list_jobs(jobs: "Sequence[SubmittedJob]") -> Table | Text:
     table = _table("job", "status", "started", "duration", "message")
     for one in jobs:
         began = datetime.fromtimestamp(one.began).isoformat(" ", "seconds") if one.began else ""
-        took = str(timedelta(seconds=round(one.ended - one.began))) if one.began and one.ended else ""
+        until = one.ended or (time.time() if one.status == "RUNNING" else 0)
+        took = str(timedelta(seconds=round(until - one.began))) if one.began and until else ""
         mark = {"SUCCEEDED": GOOD, "FAILED": BAD}.get(one.status, "yellow")
         message = one.command if len(jobs) == 1 and not one.message else one.message.partition("\n")[0][:200]
         _add(table, Text(one.id, NAME), Text(one.status, mark), began, took, message)

@@ -22,8 +22,7 @@ from orchestration.config import (
     load_corpus,
     split_overrides,
 )
-from orchestration.config.library import HOME
-from orchestration.config.scales import SCALES
+from orchestration.config.library import HOME, SCALES
 from pipeline import readers, spec
 from preprocessing import limits
 from preprocessing.errors import BadInput
@@ -320,6 +319,8 @@ def test_an_unknown_name_is_refused_with_the_most_similar_one():
         BadInput, match=r"invalid recipe: got bert_bse, expected a name that .*did you mean bert_base\?"
     ):
         load("bert_bse")
+    with pytest.raises(BadInput, match=r"invalid recipe: got gpt2_tny, .*; use gpt2 --scale tiny$"):
+        load("gpt2_tny")
     with pytest.raises(BadInput, match=r"did you mean local\?"):
         load_cluster("locl")
     with pytest.raises(BadInput, match=r"did you mean one of gpt3_125m, gpt3_13b, .*gpt3_760m\?$"):

@@ -12,7 +12,8 @@ import yaml
 
 from orchestration.config import Recipe, flatten, list_names, load
 from orchestration.config.error_messages import annotations, find_chosen_class, options
-from orchestration.config.scales import SCALES, shrink
+from orchestration.config.library import SCALES
+from orchestration.config.scales import shrink
 from preprocessing.spec import AtMost
 
 WITH_A_BAND = load(

@@ -19,6 +19,7 @@ from orchestration.launch import EvalTrial
 from orchestration.progress import ignore_progress
 from orchestration.tracking import scores, store_timeout
 from orchestration.tracking.runs import client_of
+from preprocessing.errors import SesameError
 from training.evaluation import EvalResult
 from training.finetuning import Tuning
 from training.tasks import Classification, TaskItem
@@ -178,6 +179,31 @@ def test_transformers_model_gets_its_own_mlflow_run(
     assert (whole.info.status, whole.data.tags["net"]) == ("FINISHED", "a directory of transformers")
     assert whole.data.metrics["eval/hans/pretrained_accuracy"] == 0.375
     assert "MLflow" not in caplog.text
+
+
+def test_mlflow_run_of_a_directory_follows_its_last_evaluation(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed evaluation of a directory once left a FINISHED run."""
+    folder = tmp_path / "evals" / "bert-12345678"
+    plan, statuses = make_plan(folder, "hans"), list[str]()
+
+    def status() -> str:
+        tracked = tracking.existing_run(folder)
+        assert tracked is not None
+        return str(client_of(tracked.uri).get_run(tracked.run_id).info.status)
+
+    def fail(cells: Sequence[EvalTrial], *more: object) -> dict[int, SesameError]:
+        statuses.append(status())
+        return dict.fromkeys(range(len(cells)), SesameError("no memory"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(launch, "run_trials", fail)
+        with pytest.raises(SesameError, match="no memory"):
+            evaluate.evaluate(folder, [plan], load_cluster("local"), ignore_progress, out)
+    statuses.append(status())
+    evaluate.evaluate(folder, [plan], load_cluster("local"), ignore_progress, out)
+    assert [*statuses, status()] == ["RUNNING", "FAILED", "FINISHED"]
 
 
 def test_unavailable_store_gives_a_warning_and_keeps_scores(

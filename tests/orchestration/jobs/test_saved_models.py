@@ -428,6 +428,7 @@ def test_the_mlflow_run_of_a_scored_directory_says_what_it_is(
         (tmp_path / "sesame.json").write_text(json.dumps(saved))
     cell = SimpleNamespace(is_finetuned=is_finetuned, folder=tmp_path.parent, weights=tmp_path.name)
     plans: Any = [SimpleNamespace(cells=[cell])]
-    evaluate._create_run(tmp_path / "out" / "clf-1a2b", tmp_path, "sesame eval clf", plans)
+    with evaluate._directory_run(tmp_path / "out" / "clf-1a2b", tmp_path, "sesame eval clf", plans):
+        pass
     assert made[0].note == f"Downstream scores of `clf`, {origin.format(tmp_path)}."
     assert made[0].tags == {"net": kind, "command": "sesame eval clf"}

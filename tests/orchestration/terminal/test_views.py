@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from rich.console import Console
+from rich.table import Table
 
+from orchestration.launch.job_server import SubmittedJob
 from orchestration.terminal import views
 from preprocessing.manifest import Count, Ledger, Manifest
 from training.tasks import TaskScore
@@ -50,3 +53,16 @@ def test_the_perplexity_of_a_diverged_model_is_one_short_number(tmp_path: Path) 
         console.print(views.summarize_training(tmp_path, result))
     lines = [" ".join(line.split()) for line in shown.get().splitlines()]
     assert lines[-2:] == ["eval/loss 702.5000", "eval/perplexity 1e+305"]
+
+
+@pytest.mark.parametrize(
+    ("status", "ended", "duration"), [("RUNNING", 0.0, "0:01:30"), ("FAILED", 1_060.0, "0:01:00"), ("PENDING", 0.0, "")]
+)
+def test_a_running_job_has_a_duration(
+    status: str, ended: float, duration: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column was once empty until the end of a job."""
+    monkeypatch.setattr(views.time, "time", lambda: 1_090.0)
+    table = views.list_jobs([SubmittedJob(id="a", status=status, command="", began=1_000.0, ended=ended)])
+    assert isinstance(table, Table)
+    assert [str(cell) for cell in table.columns[3].cells] == [duration]
