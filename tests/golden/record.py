@@ -23,6 +23,7 @@ from training import loop
 from training.data import open_loader
 from training.engines.local import LocalEngine
 from training.formats import build_model
+from training.model import Model
 from training.optimizers import schedule
 from training.run import Run
 from training.specs import EngineSettings
@@ -82,9 +83,15 @@ def batch_of(name: str) -> str:
 
 def losses_of(name: str) -> list[float]:
     """The same of a tiny recipe on made-up text, each loss with its weight."""
+    return train(name)[1]
+
+
+def train(name: str) -> tuple[Model, list[float]]:
+    """The model of a tiny recipe after twenty steps, and its losses."""
     one = load(name, ["optimizer.warmup_steps=5"], scale="tiny")
     torch.set_num_threads(1)
-    engine, loader = LocalEngine(family.model(one), one.optimizer, EngineSettings()), family.loader(one, STEPS)
+    model = family.model(one)
+    engine, loader = LocalEngine(model, one.optimizer, EngineSettings()), family.loader(one, STEPS)
     found = []
     for step in range(STEPS):
         torch.manual_seed(step)  # ELECTRA samples
@@ -97,7 +104,7 @@ def losses_of(name: str) -> list[float]:
         engine.backward(total)
         engine.step(schedule.rate(one.optimizer, step, STEPS))
         found.append(float(total.detach()))
-    return found
+    return model, found
 
 
 def alike(names: list[str]) -> dict[str, str]:

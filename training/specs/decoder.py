@@ -144,6 +144,8 @@ class Decoder(Stack):
             widths = [self.hidden_size // self.token_embedding.div_val**cluster for cluster in range(len(bounds) - 1)]
             tables = sum((stop - start) * width for start, stop, width in zip(bounds, bounds[1:], widths, strict=False))
             others += sum(linear_weights(width, self.hidden_size, bias=False) for width in widths)
+        if self.cutoffs:  # tensor parallelism does not split the tables of clusters
+            tables, others = 0, others + tables
         return Weights(tables, (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers)), others)
 
     def products(self, work: BatchWork) -> float:
