@@ -149,6 +149,8 @@ def test_the_new_parts_train_resume_and_are_scored(copy: Path) -> None:
     assert "order" in output
     metrics = next(copy.glob("work/**/metrics.jsonl")).read_text()
     assert "focal_accuracy" in metrics
+    assert "the " in output.split("$ sesame generate")[1]
+    assert json.loads((copy / "exported" / "config.json").read_text())["architectures"] == ["BertForPreTraining"]
 
 
 @pytest.mark.slow

@@ -24,7 +24,8 @@ from training.architectures import (
     sinusoids_at,
 )
 from training.architectures import build as build_net
-from training.losses import Loss, MaskedTokens
+from training.losses import LogitsFor, Loss, plain_loss
+from training.losses.heads import AdaptiveHead, TokenHead
 from training.model_spec import ModelSpec
 from training.optimizers import Decays
 from training.score import Score
@@ -86,6 +87,16 @@ class Model(nn.Module):
             return states
         return {loss.kind: self.heads[loss.head_name](states, batch, given.table) for loss in self.spec.losses}
 
+    def head_for(self, logits_for: LogitsFor) -> TokenHead | AdaptiveHead | None:
+        """The head that predicts tokens in this way; None if no loss of the model has one.
+
+        A model that predicts in any order (XLNet) predicts next tokens with its head for masked tokens.
+        """
+        if logits_for == "causal" and self.spec.model.hides_own_token:
+            logits_for = "masked"
+        names = (loss.head_name for loss in self.spec.losses if loss.logits_for == logits_for)
+        return next((self.heads[name] for name in names), None)  # type: ignore[return-value]  # a module of this kind
+
     @property
     def num_parameters(self) -> int:
         """Number of weights; the tied table counts once."""
@@ -111,7 +122,7 @@ def _check_weights(model: Model) -> None:
 
 def build(trunk: Architecture, vocab_size: int) -> Backbone:
     """The module of an architecture, with `vocab_size` rows in its token table."""
-    return build_net(trunk, vocab_size, MaskedTokens().head)
+    return build_net(trunk, vocab_size, plain_loss("masked").head)
 
 
 def allocate(model: nn.Module, device: torch.device) -> None:

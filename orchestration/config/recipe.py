@@ -349,7 +349,7 @@ class Cluster:
 
     def samples_of(self, recipe: Recipe) -> tuple[str, ...]:
         """The prompts that the model of a recipe completes; () if it is no decoder, or if no worker has all weights."""
-        is_decoder = any(loss.kind == "next_token" for loss in recipe.losses) and not recipe.model.reads_source
+        is_decoder = any(loss.logits_for == "causal" for loss in recipe.losses) and not recipe.model.reads_source
         return self.sample_prompts if is_decoder and self._has_all_weights else ()
 
     def intervals(self, recipe: Recipe) -> dict[str, int]:

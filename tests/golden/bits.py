@@ -1,6 +1,6 @@
 """What a refactoring of the models leaves equal to the bit.
 
-For each recipe: the names, shapes and slices of its tensors, its counts, its class of transformers, its first weights
+For each recipe: the names, shapes and slices of its tensors, its counts, its class of transformers, its initial weights
 and its weights after twenty steps at tiny scale. For six models: twenty losses on two workers in each parallel layout.
 
 `python -m tests.golden.bits` writes bits.json, and `--against REV` compares this tree with a commit on this machine.
@@ -95,8 +95,8 @@ def _export(spec: ModelSpec, pad: int | None) -> str:
         return "refused"
 
 
-def first_weights(name: str) -> str:
-    """Digest of the first weights of a tiny recipe."""
+def initial_weights(name: str) -> str:
+    """Digest of the initial weights of a tiny recipe."""
     return _digest_of_weights(family.model(load(name, scale="tiny")))
 
 
@@ -160,7 +160,7 @@ def all_bits() -> dict[str, Any]:
     alike = record.alike(family.RECIPES)
     found: dict[str, Any] = {"machine": machine(), "facts": {name: facts(name) for name in family.RECIPES}}
     with alike_everywhere() as process:
-        for kind, compute in (("first_weights", first_weights), ("trained_weights", trained_weights)):
+        for kind, compute in (("initial_weights", initial_weights), ("trained_weights", trained_weights)):
             found[kind] = {}
             for name in sorted(set(alike.values())):
                 found[kind][name] = process.submit(compute, name).result()

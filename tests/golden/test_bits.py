@@ -33,7 +33,7 @@ def skip_on_another_machine() -> None:
 
 def test_bits_cover_every_recipe_and_layout() -> None:
     assert sorted(RECORDED["facts"]) == RECIPES
-    assert sorted(RECORDED["first_weights"]) == sorted(RECORDED["trained_weights"]) == DISTINCT
+    assert sorted(RECORDED["initial_weights"]) == sorted(RECORDED["trained_weights"]) == DISTINCT
     assert sorted(RECORDED["layouts"]) == sorted(cell.name for cell in bits.cells())
 
 
@@ -43,9 +43,9 @@ def test_tensors_counts_and_export_of_a_recipe_are_the_recorded_ones(name: str) 
 
 
 @pytest.mark.parametrize("name", DISTINCT)
-def test_first_weights_are_the_recorded_ones(name: str, process: ProcessPoolExecutor) -> None:
+def test_initial_weights_are_the_recorded_ones(name: str, process: ProcessPoolExecutor) -> None:
     """The generator of torch is the same on each processor with AVX2."""
-    assert process.submit(bits.first_weights, name).result() == RECORDED["first_weights"][name]
+    assert process.submit(bits.initial_weights, name).result() == RECORDED["initial_weights"][name]
 
 
 @pytest.mark.slow

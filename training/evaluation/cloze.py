@@ -16,7 +16,8 @@ from training.engines import to_tensors
 from training.evaluation.by_unit import constant, of_constant
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.likelihoods import model_of, which_of
-from training.losses.heads import MaskedTokensHead, NextTokenHead, tokens_at
+from training.losses import LogitsFor
+from training.losses.heads import TokenHead, tokens_at
 from training.model import Model
 from training.specs import EngineSettings
 from training.tasks import ClozeItem, ClozeItems
@@ -103,21 +104,18 @@ def log_ps_of_blanks(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) ->
 @torch.no_grad()
 def _logits(model: Model, vocab: Vocab, blanks: Sequence[ClozeItem]) -> Iterator[Tensor]:
     """Yield the logits [B, V] of each batch of blanks; those of special tokens are -inf."""
-    head, table = _word_head(model, vocab), model.trunk.table
-    if head is None:
+    found, table = _word_head(model, vocab), model.trunk.table
+    if found is None:
         kind = model.spec.model.kind
         raise BadInput(f"task cloze: this {kind} cannot predict a single word; remove cloze from eval_tasks")
-    masks = isinstance(head, MaskedTokensHead)
+    masks, head = found[0] == "masked", found[1]
     assert isinstance(table, Tensor)
     for start in range(0, len(blanks), BATCH):
         some = blanks[start : start + BATCH]
         rows = [_mask_blank(vocab, one) if masks else _prefix(vocab, one) for one in some]
         batch = to_tensors(collate_unpadded(rows), table.device)
-        if isinstance(head, MaskedTokensHead):
-            feature_BD = head.features(tokens_at(model.trunk(batch), batch["targets_at"]))
-        else:
-            feature_BD = model.trunk.next_states(batch)
-        logits_BV = torch.nn.functional.linear(feature_BD, table, head.bias)
+        hidden_BD = tokens_at(model.trunk(batch), batch["targets_at"]) if masks else model.trunk.next_states(batch)
+        logits_BV = head.next_scores(hidden_BD, table)
         logits_BV[:, list(vocab.special_ids)] = -torch.inf
         yield logits_BV[:, : vocab.size]
 
@@ -127,15 +125,15 @@ def has_word_head(model: Model, vocab: Vocab) -> bool:
     return _word_head(model, vocab) is not None
 
 
-def _word_head(model: Model, vocab: Vocab) -> MaskedTokensHead | NextTokenHead | None:
-    """The head that predicts single tokens; None if the model has none."""
-    heads, trunk = model.heads, model.spec.model
-    head = next((heads[kind] for kind in ("masked_tokens", "next_token") if kind in heads), None)
-    if not isinstance(head, MaskedTokensHead | NextTokenHead):
+def _word_head(model: Model, vocab: Vocab) -> tuple[LogitsFor, TokenHead] | None:
+    """The head that predicts single tokens, and which ones; None if the model has none."""
+    trunk = model.spec.model
+    if len(trunk.nets) > 1 or trunk.reads_source or trunk.mem_len or not isinstance(model.trunk.table, Tensor):
         return None
-    is_one = len(trunk.nets) == 1 and not trunk.reads_source and not trunk.mem_len
-    is_readable = vocab.mask is not None if isinstance(head, MaskedTokensHead) else trunk.attention_mask == "causal"
-    return head if is_one and is_readable and isinstance(model.trunk.table, Tensor) else None
+    masked, causal = model.head_for("masked"), model.head_for("causal")
+    if isinstance(masked, TokenHead):
+        return ("masked", masked) if vocab.mask is not None else None
+    return ("causal", causal) if isinstance(causal, TokenHead) and trunk.attention_mask == "causal" else None
 
 
 def _mask_blank(vocab: Vocab, blank: ClozeItem) -> Row:

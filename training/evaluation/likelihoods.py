@@ -11,7 +11,6 @@ from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.finetuning import OnStep, ignore_activity
 from training.formats import half
 from training.likelihood.models import CausalLikelihood
-from training.losses import MaskedTokens
 from training.model import Model
 from training.specs import EngineSettings
 from training.tasks import ScoredTask, TaskItem
@@ -71,7 +70,7 @@ def which_of(net: EvaluatedModel) -> tuple[str, ...]:
 
 def _has_generator(net: EvaluatedModel) -> bool:
     """Whether the model is a generator with a discriminator (ELECTRA)."""
-    return len(net.spec.model.nets) > 1 and any(isinstance(loss, MaskedTokens) for loss in net.spec.losses)
+    return len(net.spec.model.nets) > 1 and any(loss.logits_for == "masked" for loss in net.spec.losses)
 
 
 def model_of(net: EvaluatedModel, seed: int, machine: EngineSettings) -> Model:

@@ -21,7 +21,7 @@ from preprocessing.tokenization import Vocab
 from training.evaluation.eval_result import EvaluatedModel
 from training.finetuning import Example, MaskedTargetTokens, Target, TargetTokens, Tuning, with_decoder
 from training.generation import MaskSlot, Prompt
-from training.losses import Loss, MaskedTokens, NextToken
+from training.losses import LogitsFor, Loss, has_token_bias, has_transform, plain_loss
 from training.specs import Architecture, Encoder, EncoderDecoder
 from training.tasks import GenerationSettings
 
@@ -36,7 +36,7 @@ class PromptFormat(Protocol):
         """The architecture that generates: the model's own, or one with an added decoder."""
 
     @property
-    def loss(self) -> NextToken | MaskedTokens:
+    def loss(self) -> Loss:
         """The loss whose head predicts tokens."""
 
     @property
@@ -70,7 +70,7 @@ class Seq2SeqPrompt:
     """
 
     trunk: Architecture
-    loss: NextToken
+    loss: Loss
     vocab: Vocab
     how: GenerationSettings
     plain: bool
@@ -78,7 +78,7 @@ class Seq2SeqPrompt:
 
     @property
     def target(self) -> Target:
-        return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
+        return TargetTokens(bias=has_token_bias(self.loss, self.trunk), smoothing=self.how.label_smoothing)
 
     @property
     def room(self) -> int:
@@ -114,18 +114,18 @@ class DecoderPrompt:
     """A decoder reads the question and continues it; the end-of-text token comes first, if the vocabulary has one."""
 
     trunk: Architecture
-    loss: NextToken | MaskedTokens
+    loss: Loss
     vocab: Vocab
     how: GenerationSettings
     blank: MaskSlot | None = None
 
     @property
     def target(self) -> Target:
-        if not isinstance(self.loss, NextToken):
+        if self.loss.logits_for != "causal":
             raise BadInput(
                 f"this {self.trunk.kind} cannot be fine-tuned to generate; give a decoder, or an encoder-decoder"
             )
-        return TargetTokens(bias=self.loss.bias, smoothing=self.how.label_smoothing)
+        return TargetTokens(bias=has_token_bias(self.loss, self.trunk), smoothing=self.how.label_smoothing)
 
     @property
     def room(self) -> int:
@@ -150,14 +150,14 @@ class EncoderPrompt:
     """An encoder reads [CLS] question [SEP] answer [SEP]. Some tokens of the answer are masked and learned."""
 
     trunk: Architecture
-    loss: MaskedTokens
+    loss: Loss
     vocab: Vocab
     how: GenerationSettings
     blank: MaskSlot
 
     @property
     def target(self) -> Target:
-        return MaskedTargetTokens(transform=self.loss.transform, smoothing=self.how.label_smoothing)
+        return MaskedTargetTokens(transform=has_transform(self.loss, self.trunk), smoothing=self.how.label_smoothing)
 
     @property
     def room(self) -> int:
@@ -194,17 +194,18 @@ def prompt_format_of(net: EvaluatedModel, how: GenerationSettings) -> PromptForm
     """The prompt format of a model. Raises BadInput if it cannot generate, like a generator with a discriminator."""
     trunk, vocab = net.spec.model, net.vocab
     if how.decoder == "random":
-        return Seq2SeqPrompt(with_decoder(trunk), NextToken(), vocab, how, plain=False)
+        return Seq2SeqPrompt(with_decoder(trunk), plain_loss("causal"), vocab, how, plain=False)
     if isinstance(trunk, EncoderDecoder):
-        return Seq2SeqPrompt(trunk, _next_token(net.spec.losses), vocab, how, plain=trunk.begins_with_padding)
+        loss = _loss_for("causal", net.spec.losses) or plain_loss("causal")
+        return Seq2SeqPrompt(trunk, replace(loss, weight=1.0), vocab, how, plain=trunk.begins_with_padding)
     if trunk.writes == "causal":
-        masked = [loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)]
-        return DecoderPrompt(trunk, masked[0] if masked else _next_token(net.spec.losses), vocab, how)
+        loss = _loss_for("masked", net.spec.losses) or _loss_for("causal", net.spec.losses) or plain_loss("causal")
+        return DecoderPrompt(trunk, replace(loss, weight=1.0), vocab, how)
     if not isinstance(trunk, Encoder) or not trunk.writes or vocab.mask is None:
         raise BadInput(
             f"{with_article(trunk.kind)} cannot generate text; give a decoder, an encoder or an encoder-decoder"
         )
-    loss = next((loss for loss in net.spec.losses if isinstance(loss, MaskedTokens)), MaskedTokens())
+    loss = _loss_for("masked", net.spec.losses) or plain_loss("masked")
     segments = (
         (4, 5) if trunk.type_vocab_size >= 6 else (0, 1) if trunk.type_vocab_size >= 2 else (0, 0)
     )  # UniLM has six segment embeddings
@@ -252,9 +253,8 @@ def copies_of(form: PromptFormat, examples: int, tuning: Tuning) -> tuple[int, T
     return copies, replace(tuning, epochs=tuning.epochs / copies)
 
 
-def _next_token(losses: Sequence[Loss]) -> NextToken:
-    loss = next((loss for loss in losses if isinstance(loss, NextToken)), None)
-    return NextToken() if loss is None else replace(loss, weight=1.0)
+def _loss_for(logits_for: LogitsFor, losses: Sequence[Loss]) -> Loss | None:
+    return next((loss for loss in losses if loss.logits_for == logits_for), None)
 
 
 def _room(room: int, how: GenerationSettings) -> int:

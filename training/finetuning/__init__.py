@@ -2,7 +2,7 @@
 
 Reading order: targets.py (what is predicted, and with which head), heads.py, tuning.py (hyperparameters),
 features.py (inputs of the heads), model.py (a trunk with heads), rates.py (layer-wise learning rates) and loop.py
-(`train_head`, `outputs`). For generation: targets_text.py, heads_text.py, and stacked.py, which adds a decoder on
+(`train_head`, `outputs`). For generation: targets_text.py, and stacked.py, which adds a decoder on
 top of an encoder.
 """
 

@@ -34,9 +34,9 @@ class TargetTokens:
         if not self.smoothing or trunk.cutoffs:
             require(not self.smoothing, "smoothing", self.smoothing, "0 with an adaptive softmax")
             return NextToken(bias=self.bias).head(trunk, rows)
-        from training.finetuning.heads_text import SmoothedNextToken
+        from training.losses.heads import NextTokenHead, smooth_labels
 
-        return SmoothedNextToken(rows, self.bias, self.smoothing)
+        return NextTokenHead(rows, self.bias, smooth_labels(self.smoothing))
 
 
 @spec
@@ -60,6 +60,6 @@ class MaskedTargetTokens:
     def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
         if not self.smoothing:
             return MaskedTokens(transform=self.transform).head(trunk, rows)
-        from training.finetuning.heads_text import SmoothedMaskedTokens
+        from training.losses.heads import MaskedTokensHead, smooth_labels
 
-        return SmoothedMaskedTokens(trunk, rows, self.transform, self.smoothing)
+        return MaskedTokensHead(trunk, rows, self.transform, smooth_labels(self.smoothing))

@@ -18,7 +18,7 @@ from training.formats.format import (
     Tensors,
     Weights,
     gather,
-    kinds_of,
+    heads_of,
     losses_in,
     make_masked_lm_pipeline,
     make_pooled_heads,
@@ -69,9 +69,9 @@ DEFAULTS: dict[str, Any] = {
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     if not (isinstance(spec.model, Encoder) and spec.model.norm_position == "post" and bert.is_like(spec)):
         return None
-    if kinds_of(spec) == {"masked_tokens", "sentence_pair"}:
+    if heads_of(spec) == {"masked_tokens", "pair_label"}:
         return "AlbertForPreTraining"
-    return "AlbertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
+    return "AlbertForMaskedLM" if heads_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

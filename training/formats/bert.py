@@ -11,7 +11,7 @@ from training.formats.format import (
     Tensors,
     Weights,
     gather,
-    kinds_of,
+    heads_of,
     losses_in,
     make_masked_lm_pipeline,
     make_pooled_heads,
@@ -19,7 +19,7 @@ from training.formats.format import (
     rename,
     their_keys,
 )
-from training.losses import MaskedTokens, SentencePair
+from training.losses import MaskedTokens, SentencePair, has_transform
 from training.model_spec import ModelSpec
 from training.specs import Encoder, FullAttention, LearnedPositions
 
@@ -82,7 +82,7 @@ def is_like(spec: ModelSpec) -> bool:
         and trunk.num_languages == 0
         and trunk.attention_mask != "causal"
         and isinstance(trunk.attention_window, FullAttention)
-        and all(loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
+        and all(has_transform(loss, trunk) for loss in spec.losses if loss.logits_for == "masked")
     )
 
 
@@ -100,9 +100,9 @@ def is_plain(spec: ModelSpec) -> bool:
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     if not (is_plain(spec) and spec.model.norm_position == "post"):
         return None
-    if kinds_of(spec) == {"masked_tokens", "sentence_pair"}:
+    if heads_of(spec) == {"masked_tokens", "pair_label"}:
         return "BertForPreTraining"
-    return "BertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
+    return "BertForMaskedLM" if heads_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

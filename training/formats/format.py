@@ -206,6 +206,6 @@ def is_of_task(tensors: Collection[str]) -> bool:
     return any(name.startswith(heads) for name in tensors)
 
 
-def kinds_of(spec: ModelSpec) -> set[str]:
-    """The kinds of the losses of a model."""
-    return {loss.kind for loss in spec.losses}
+def heads_of(spec: ModelSpec) -> set[str]:
+    """The names of the heads of a model. Losses with the same head are exported alike."""
+    return {loss.head_name for loss in spec.losses}

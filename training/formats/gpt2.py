@@ -13,12 +13,12 @@ from training.formats.format import (
     Weights,
     causal_pipeline,
     gather,
-    kinds_of,
+    heads_of,
     our_keys,
     rename,
     their_keys,
 )
-from training.losses import NextToken
+from training.losses import NextToken, has_token_bias
 from training.model_spec import ModelSpec
 from training.specs import Decoder, FullAttention, LearnedPositions
 
@@ -76,8 +76,8 @@ def is_like(spec: ModelSpec) -> bool:
         and trunk.position_embedding.offset == 0
         and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
         and isinstance(trunk.attention_window, FullAttention)
-        and kinds_of(spec) == {"next_token"}
-        and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
+        and heads_of(spec) == {"next_token"}
+        and not any(has_token_bias(loss, trunk) for loss in spec.losses)
     )
 
 

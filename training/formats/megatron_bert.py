@@ -12,7 +12,7 @@ from training.formats.format import (
     Tensors,
     Weights,
     gather,
-    kinds_of,
+    heads_of,
     losses_in,
     make_masked_lm_pipeline,
     make_pooled_heads,
@@ -40,9 +40,9 @@ pipeline = partial(make_masked_lm_pipeline, NAMES)
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     if not (bert.is_plain(spec) and spec.model.norm_position == "pre"):
         return None
-    if kinds_of(spec) == {"masked_tokens", "sentence_pair"}:
+    if heads_of(spec) == {"masked_tokens", "pair_label"}:
         return "MegatronBertForPreTraining"
-    return "MegatronBertForMaskedLM" if kinds_of(spec) == {"masked_tokens"} else None
+    return "MegatronBertForMaskedLM" if heads_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from training.formats.format import (
     Weights,
     explain_missing_heads,
     gather,
-    kinds_of,
+    heads_of,
     our_keys,
     rename,
     their_keys,
 )
-from training.losses import NextToken
+from training.losses import NextToken, has_token_bias
 from training.model_spec import ModelSpec
 from training.specs import EncoderDecoder, Seq2SeqSinusoidalPositions
 
@@ -67,9 +67,9 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and isinstance(trunk.position_embedding, Seq2SeqSinusoidalPositions)
         and trunk.num_languages == 0
         and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
-        and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
+        and not any(has_token_bias(loss, trunk) for loss in spec.losses)
     )
-    return "PegasusForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
+    return "PegasusForConditionalGeneration" if fits and heads_of(spec) == {"next_token"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

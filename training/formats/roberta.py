@@ -15,7 +15,7 @@ from training.formats.format import (
     Weights,
     add_prefix,
     gather,
-    kinds_of,
+    heads_of,
     make_masked_lm_pipeline,
     make_pooled_heads,
     our_keys,
@@ -55,7 +55,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     own = (
         bert.is_plain(spec) and trunk.norm_position == "post" and trunk.activation == "gelu"
     )  # their head always uses gelu
-    return "RobertaForMaskedLM" if own and from_pad and kinds_of(spec) == {"masked_tokens"} else None
+    return "RobertaForMaskedLM" if own and from_pad and heads_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from training.formats.format import (
     Weights,
     explain_missing_heads,
     gather,
-    kinds_of,
+    heads_of,
     our_keys,
     rename,
     their_keys,
 )
-from training.losses import NextToken
+from training.losses import NextToken, has_token_bias
 from training.model_spec import ModelSpec
 from training.specs import EncoderDecoder, RelativeBias
 
@@ -80,9 +80,9 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
         and not trunk.embedding_norm
         and isinstance(trunk.position_embedding, RelativeBias)
         and trunk.num_languages == 0
-        and not any(loss.bias for loss in spec.losses if isinstance(loss, NextToken))
+        and not any(has_token_bias(loss, trunk) for loss in spec.losses)
     )
-    return "T5ForConditionalGeneration" if fits and kinds_of(spec) == {"next_token"} else None
+    return "T5ForConditionalGeneration" if fits and heads_of(spec) == {"next_token"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

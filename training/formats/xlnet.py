@@ -14,13 +14,13 @@ from training.formats.format import (
     Weights,
     causal_pipeline,
     gather,
-    kinds_of,
+    heads_of,
     our_keys,
     rename,
     their_keys,
     their_names,
 )
-from training.losses import MaskedTokens
+from training.losses import MaskedTokens, has_transform
 from training.model_spec import ModelSpec
 from training.specs import TwoStream, TwoStreamRelativePositions
 
@@ -78,8 +78,8 @@ LOSS = MaskedTokens(transform=False)
 def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     trunk = spec.model
     fits = isinstance(trunk, TwoStream) and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
-    plain = all(not loss.transform for loss in spec.losses if isinstance(loss, MaskedTokens))
-    return "XLNetLMHeadModel" if fits and plain and kinds_of(spec) == {"masked_tokens"} else None
+    plain = not any(has_transform(loss, trunk) for loss in spec.losses if loss.logits_for == "masked")
+    return "XLNetLMHeadModel" if fits and plain and heads_of(spec) == {"masked_tokens"} else None
 
 
 def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from preprocessing.errors import BadInput
 from preprocessing.rng import RandomKey
@@ -21,7 +20,7 @@ from preprocessing.spec import key, require, spec
 from training.generation.filters import filter_scores
 from training.generation.sample import GeneratedText, draw
 from training.generation.spec import SampledDecoding
-from training.losses.heads import MaskedTokensHead
+from training.losses.heads import TokenHead
 from training.model import Model
 
 
@@ -69,8 +68,8 @@ class MaskedPrompt:
 
 def can_fill_masks(model: Model) -> bool:
     """Whether a model predicts masked tokens from the tokens on both sides."""
-    head, trunk = dict(model.heads.items()).get("masked_tokens"), model.spec.model
-    return isinstance(head, MaskedTokensHead) and not trunk.hides_own_token and len(trunk.nets) == 1
+    trunk = model.spec.model
+    return model.head_for("masked") is not None and not trunk.hides_own_token and len(trunk.nets) == 1
 
 
 def fill(
@@ -176,9 +175,9 @@ class _MaskedSequence:
             "lengths": torch.tensor([length]),
             "first_at": torch.zeros(1, dtype=torch.int64, device=device),
         }
-        head, table = self.model.heads["masked_tokens"], self.model.trunk.table
-        assert isinstance(head, MaskedTokensHead)
+        head, table = self.model.head_for("masked"), self.model.trunk.table
+        assert isinstance(head, TokenHead)
         assert isinstance(table, Tensor)
         hidden_MD = self.model.trunk(batch)[0, place.to(device)]
-        logits_MV = F.linear(head.features(hidden_MD), table, head.bias).float().cpu()
+        logits_MV = head.next_scores(hidden_MD, table).cpu()
         return logits_MV.index_fill(1, self.barred, -torch.inf).log_softmax(-1)

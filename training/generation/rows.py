@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from preprocessing import collate
 from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE, UNSEEN, Ints, Row
-from training.architectures import KVCache, SplitTable
-from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
+from training.architectures import KVCache
 from training.model import Model
 
 
@@ -172,27 +171,10 @@ def _at_blank(model: Model, rows: GenerationBatch, blank: MaskSlot) -> tuple[Ten
 
 def scores(model: Model, feature_BD: Tensor) -> Tensor:
     """Apply the model's token head to states: logits [B, V], or log-probabilities, in float32."""
-    heads, table = dict(model.heads.items()), model.trunk.table
-    head = heads.get("next_token") or heads.get("masked_tokens")
-    if isinstance(head, NextTokenHead) and isinstance(table, Tensor):
-        return F.linear(feature_BD, table, head.bias).float()
-    if isinstance(head, MaskedTokensHead) and isinstance(table, Tensor):  # XLNet predicts in any order
-        return F.linear(head.features(feature_BD), table, head.bias).float()
-    if isinstance(head, AdaptiveHead) and isinstance(table, tuple) and not isinstance(table, SplitTable):
-        return _adaptive(head, feature_BD, table)
-    kinds = ", ".join(model.heads)
-    raise BadInput(f"generate: a model with the losses {kinds} cannot predict the next token; give one with next_token")
-
-
-def _adaptive(head: AdaptiveHead, feature_BD: Tensor, table: tuple[Tensor, ...]) -> Tensor:
-    """Log-probabilities of all tokens by an adaptive softmax; those of rare tokens include their cluster."""
-    tables, projections = table[: len(head.bounds)], table[len(head.bounds) :]
-    frequent = head.cutoffs[0]
-    weight, bias = torch.cat([tables[0], head.clusters]), torch.cat([head.bias[:frequent], head.cluster_bias])
-    first = F.linear(head.project(feature_BD), weight, bias).float().log_softmax(-1)
-    parts = [first[:, :frequent]]
-    for cluster, (start, stop) in enumerate(head.bounds[1:], start=1):
-        feature = F.linear(feature_BD, projections[cluster].T) if projections else feature_BD
-        within = F.linear(feature, tables[cluster], head.bias[start:stop]).float().log_softmax(-1)
-        parts.append(first[:, frequent + cluster - 1, None] + within)
-    return torch.cat(parts, dim=1)
+    head = model.head_for("causal") or model.head_for("masked")
+    if head is None:
+        kinds = ", ".join(loss.kind for loss in model.spec.losses)
+        raise BadInput(
+            f"generate: a model with the losses {kinds} cannot predict the next token; give one with next_token"
+        )
+    return head.next_scores(feature_BD, model.trunk.table)  # type: ignore[arg-type]  # the table fits its head

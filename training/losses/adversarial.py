@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ class Adversarial:
     kind: Literal["adversarial"] = "adversarial"
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     head_name: ClassVar[str] = "adversarial"
+    logits_for: ClassVar[LogitsFor] = ""
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"generator"})

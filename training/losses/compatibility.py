@@ -11,6 +11,8 @@ def check_losses(trunk: Architecture, losses: Sequence[LossPart]) -> None:
     """Raise ValueError, in one line, if these losses cannot be combined with this model."""
     kinds = [loss.kind for loss in losses]
     require(len(set(kinds)) == len(kinds) > 0, "losses", kinds, "one or more different kinds")
+    heads = [loss.head_name for loss in losses]
+    require(len(set(heads)) == len(heads), "losses", kinds, "one loss for each head")
     for line in (*(loss.fits(trunk) for loss in losses), trunk.fits(losses)):
         if line:
             raise ValueError(line)

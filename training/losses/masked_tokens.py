@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, mask_head_weights
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ class MaskedTokens:
         default=True, doc="Whether a linear layer, an activation and a norm precede the table; not in XLM and XLNet."
     )
     head_name: ClassVar[str] = "masked_tokens"
+    logits_for: ClassVar[LogitsFor] = "masked"
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net", "generator"})

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class NextToken:
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     bias: bool = key(default=False, doc="Whether the output layer has a bias per token, as in XLM.")
     head_name: ClassVar[str] = "next_token"
+    logits_for: ClassVar[LogitsFor] = "causal"
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"causal"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})

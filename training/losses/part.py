@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,12 @@ from training.specs import Architecture, BatchWork, NetName, Visibility
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+LogitsFor = Literal["", "causal", "masked"]
+"""Tokens that a head predicts by a softmax over the vocabulary.
+
+causal: the token after each state; masked: the token at each state; "": none, or not from the state of one token.
+"""
 
 ScaledPhases: TypeAlias = Mapping[str, Sequence[Mapping[str, int]]]
 """Sequence length, batch size and steps of each phase, by name of a scale."""
@@ -33,7 +39,10 @@ class LossPart(Protocol):
 
     head_name: ClassVar[str]
     """Name of the head among the modules of the model. Parameter names seed the initial weights and are the keys of
-    saved weights. Therefore, the name of a head stays the same if its `kind` changes."""
+    saved weights. Therefore, the name of a head stays the same if its `kind` changes. Losses with the same head have
+    the same name, so that their weights fit each other and are exported alike."""
+    logits_for: ClassVar[LogitsFor]
+    """Tokens that the head predicts, which is how generation, likelihoods and exports find it."""
     required_columns: ClassVar[frozenset[str]]
     """Columns of preprocessing/schema.py that a sequence must have."""
     sees: ClassVar[frozenset[Visibility]]
@@ -113,3 +122,13 @@ def add_weight(weight: float, words: str) -> str:
     ('50 x replaced tokens', 'masked tokens')
     """
     return words if weight == 1 else f"{weight:g} x {words}"
+
+
+def has_token_bias(loss: LossPart, trunk: Architecture) -> bool:
+    """Whether the head of a loss has a bias per token: it has more weights with a larger vocabulary."""
+    return loss.weights(trunk, 1) > loss.weights(trunk, 0)
+
+
+def has_transform(loss: LossPart, trunk: Architecture) -> bool:
+    """Whether the head of a loss has layers between the hidden states and the token table."""
+    return loss.weights(trunk, 0) > 0

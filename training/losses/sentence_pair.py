@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.schema import IGNORE
 from preprocessing.spec import ScaleOverrides, key, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class SentencePair:
     kind: Literal["sentence_pair"] = "sentence_pair"
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     head_name: ClassVar[str] = "pair_label"
+    logits_for: ClassVar[LogitsFor] = ""
     required_columns: ClassVar[frozenset[str]] = frozenset({"next_sentence_label"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional", "per_sequence"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})

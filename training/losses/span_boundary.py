@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
-from training.losses.part import Arrays, LossContext, ScaledPhases, add_weight
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, norm_weights
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class SpanBoundary:
     max_pair_targets: int = key(default=15, doc="Maximum number of predicted tokens per span, from its first token.")
     position_embedding_size: int = key(default=200, doc="Embedding size of the position in a span.")
     head_name: ClassVar[str] = "span_boundary"
+    logits_for: ClassVar[LogitsFor] = ""
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels", "hits"})
     sees: ClassVar[frozenset[Visibility]] = frozenset({"bidirectional"})
     reads: ClassVar[frozenset[NetName]] = frozenset({"net"})

@@ -11,35 +11,31 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.schema import Batch
 from training.likelihood import LogP
-from training.losses.heads import AdaptiveHead, MaskedTokensHead, NextTokenHead
+from training.losses import LogitsFor
+from training.losses.heads import AdaptiveHead, TokenHead
 from training.model import Model
 
 OnBatch = Callable[[int, int], None]
 """Receives the number of finished texts and the total number."""
 
-Head = AdaptiveHead | MaskedTokensHead | NextTokenHead
+Head = AdaptiveHead | TokenHead
 T = TypeVar("T")
 
 MICRO_TOKENS: Final = 16_384
-CAUSAL: Final = (AdaptiveHead, NextTokenHead)
-MASKED: Final = (MaskedTokensHead,)
-SOURCE: Final = (NextTokenHead, MaskedTokensHead)
 
 
 def ignore_activity(done: int, of: int) -> None:
     """Default `on_batch`: do nothing."""
 
 
-def head_of(model: Model, kinds: tuple[type[Head], ...]) -> Head:
-    """Return the head of one of these kinds; for a model that predicts in any order, the masked-token head.
+def head_of(model: Model, logits_for: LogitsFor, *, reads_source: bool = False) -> Head:
+    """Return the head that predicts tokens in this way; for a model that predicts in any order, that for masked tokens.
 
-    Raises BadInput if the model has no such head, has two networks, or does not fit `kinds`: SOURCE is for the models
-    that read a source.
+    Raises BadInput if the model has no such head or two networks, or if it differs in whether it reads a source.
     """
     trunk = model.spec.model
-    kinds = MASKED if trunk.hides_own_token else kinds
-    head = next((head for head in model.heads.values() if isinstance(head, kinds)), None)
-    if head is None or trunk.reads_source != (kinds == SOURCE) or len(trunk.nets) > 1:
+    head = model.head_for(logits_for)
+    if head is None or trunk.reads_source != reads_source or len(trunk.nets) > 1:
         raise BadInput(
             f"cannot compute likelihoods with this model ({trunk.kind} with {', '.join(model.heads) or 'no head'}); "
             "use a decoder with next_token, or an encoder with masked_tokens (for ELECTRA, the generator)"

@@ -13,7 +13,6 @@ from preprocessing.schema import IGNORE, Bools, Floats, Row
 from preprocessing.tokenization import Vocab
 from training.likelihood import LogP, Pair, Request, Tree, as_array, pairs_of, separate_trees, trees, unknown_of
 from training.likelihood.models.batches import (
-    CAUSAL,
     MICRO_TOKENS,
     OnBatch,
     by_length,
@@ -52,7 +51,7 @@ def score_causal(
     sequences of similar length form batches. Raises BadInput if the model is not a decoder, and UnscoredRequests if
     a continuation is too long.
     """
-    head_of(model, CAUSAL)
+    head_of(model, "causal")
     truncated = pairs_of(vocab, requests, model.spec.model.longest)
     results = token_log_ps(
         model, [pair for pair, *_ in truncated], micro_tokens=micro_tokens, share=share, on_batch=on_batch
@@ -78,7 +77,7 @@ def token_log_ps(
     on_batch: OnBatch = ignore_activity,
 ) -> list[TokenLogP]:
     """Return the log-probability of each token of each continuation. The last token is predicted, but never read."""
-    head_of(model, CAUSAL)
+    head_of(model, "causal")
     sequences = [[*context, *continuation[:-1]] for context, continuation in pairs]
     shared = trees(sequences) if share and model.trunk.takes_mask else separate_trees(sequences)
     results = dict[int, TokenLogP]()
@@ -129,7 +128,7 @@ def _at(
     """Apply the head to the targets at these states; return one result per continuation, of `counts` tokens each."""
     columns = {"targets_at": torch.tensor(at), "targets": torch.tensor(targets)}
     columns = {name: column.to(hidden.device) for name, column in columns.items()}
-    log_p_M, right_M = head_of(model, CAUSAL).log_p(hidden, columns, model.trunk.table)  # type: ignore[arg-type]
+    log_p_M, right_M = head_of(model, "causal").log_p(hidden, columns, model.trunk.table)  # type: ignore[arg-type]
     stops = np.cumsum(counts)[:-1]
     cut = zip(np.split(log_p_M.double().cpu().numpy(), stops), np.split(right_M.cpu().numpy(), stops), strict=True)
     return [TokenLogP(nats_S, greedy_S) for nats_S, greedy_S in cut]

@@ -23,7 +23,6 @@ from training.likelihood import (
     unknown_of,
 )
 from training.likelihood.models.batches import (
-    MASKED,
     MICRO_TOKENS,
     OnBatch,
     by_length,
@@ -72,7 +71,7 @@ def score_masked(
     If a sequence is too long, the start of its context is dropped. Raises BadInput if the model has no masked-token
     head, and UnscoredRequests if a continuation is too long.
     """
-    head = head_of(model, MASKED)
+    head = head_of(model, "masked")
     if vocab.mask is None:
         raise BadInput("the vocabulary has no mask token; use a masked language model")
     template, encode, sequences = Template(vocab), encoder(vocab), list[_MaskedSequence]()

@@ -23,7 +23,6 @@ from training.likelihood import (
     windows,
 )
 from training.likelihood.models.batches import (
-    CAUSAL,
     MICRO_TOKENS,
     OnBatch,
     device_of,
@@ -69,7 +68,7 @@ def perplexities(
     has the memory of earlier windows (Transformer-XL, arXiv:1901.02860, 3.2), and windows must be disjoint. Raises
     BadInput if the model is not a decoder, has no such memory, or the windows do not fit it.
     """
-    head_of(model, CAUSAL)
+    head_of(model, "causal")
     window, stride = _sizes(model, *windowing)
     targets = [targets_of(vocab, text) for text in texts]
     first = first_of(vocab)
@@ -136,7 +135,7 @@ def score_with_memory(
     model: Model, first: int, ids: Sequence[int], window: int, on_batch: OnBatch = ignore_activity
 ) -> float:
     """Return the log-probability of a text; each window has the memory of earlier windows."""
-    whole, nats, head = [first, *ids], 0.0, head_of(model, CAUSAL)
+    whole, nats, head = [first, *ids], 0.0, head_of(model, "causal")
     queries = model.spec.model.hides_own_token  # queries are at the positions that they predict
     end = len(whole) if queries else len(ids)
     with evaluation_mode(model):

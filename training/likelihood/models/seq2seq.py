@@ -28,7 +28,6 @@ from training.likelihood import (
 )
 from training.likelihood.models.batches import (
     MICRO_TOKENS,
-    SOURCE,
     OnBatch,
     by_length,
     device_of,
@@ -54,7 +53,7 @@ def score_seq2seq(
 
     If a source is too long, its first tokens are dropped. Raises UnscoredRequests if a continuation is too long.
     """
-    head, template, longest = head_of(model, SOURCE), Template(vocab), model.spec.model.longest
+    head, template, longest = head_of(model, "causal", reads_source=True), Template(vocab), model.spec.model.longest
     begins, encode = begins_with(model.spec, vocab), encoder(vocab)
 
     def encode_request(request: Request) -> SourceAndTarget:

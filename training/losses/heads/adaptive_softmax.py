@@ -59,6 +59,19 @@ class AdaptiveHead(nn.Module):
             loss, correct = loss + part, correct + (right_M[at_R] & right_R).sum()
         return Score(loss, len(target_M), correct)
 
+    def next_scores(self, hidden_MD: Tensor, table: tuple[Tensor, ...]) -> Tensor:
+        """Log-probabilities float32 [M, V] of all tokens; those of rare tokens include their cluster."""
+        tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
+        frequent = self.cutoffs[0]
+        weight, bias = torch.cat([tables[0], self.clusters]), torch.cat([self.bias[:frequent], self.cluster_bias])
+        first_MC = F.linear(self.project(hidden_MD), weight, bias).float().log_softmax(-1)
+        parts = [first_MC[:, :frequent]]
+        for cluster, (start, stop) in enumerate(self.bounds[1:], start=1):
+            feature = F.linear(hidden_MD, projections[cluster].T) if projections else hidden_MD
+            within = F.linear(feature, tables[cluster], self.bias[start:stop]).float().log_softmax(-1)
+            parts.append(first_MC[:, frequent + cluster - 1, None] + within)
+        return torch.cat(parts, dim=1)
+
     @torch.no_grad()
     def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Log-probability float32 [M] of each target, and bool [M]: whether its cluster and the token in it have the

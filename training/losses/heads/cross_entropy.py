@@ -1,5 +1,6 @@
 """Cross-entropy over a vocabulary, computed in slices so that the full logits are never in memory."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,10 @@ from training.architectures import WHOLE, Share, SplitTable, Table, whole
 from training.score import Score
 from training.specs import LOGITS_AT_ONCE
 
+Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""The loss of each target, from three vectors float32 [M]: the logarithm of the sum of exp(logits), the logit of the
+target, and the mean of all logits of its row. It returns float32 [M], and autograd differentiates it (rules.py)."""
+
 ROWS_AT_ONCE, BLOCK = 512, 4_096  # block sizes for likelihoods on a CPU: 8 MB of float32
 
 
@@ -19,29 +24,35 @@ def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
     return hidden.flatten(0, -2).index_select(0, at_M)
 
 
-def token_score(feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor) -> Score:
-    """Score of the logits `feature @ table.T + bias`; the full logits are never in memory."""
-    loss, right_M = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M)
+def token_score(
+    feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor, rule: Rule | None = None
+) -> Score:
+    """Score of the logits `feature @ table.T + bias`; the full logits are never in memory.
+
+    The loss is the cross-entropy, or that of a `rule`.
+    """
+    loss, right_M = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M, rule)
     return Score(loss, len(target_M), right_M.sum())
 
 
 def linear_cross_entropy(
-    feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor
+    feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor, rule: Rule | None = None
 ) -> tuple[Tensor, Tensor]:
     """The summed loss of `token_score`, and bool [M]: whether each target has the highest score.
 
     If the table is split between workers (arXiv:1909.08053, 3), each worker computes the logits of its own rows. It
-    uses its part of the bias, which is not split. The workers exchange three numbers per target instead of logits.
+    uses its part of the bias, which is not split. The workers exchange three numbers per target instead of logits, and
+    four with a `rule`.
     """
     with_gradient = torch.is_grad_enabled()
     if not isinstance(table_VD, SplitTable):
         size = len(table_VD)
-        return _LinearCrossEntropy.apply(feature_MD, table_VD, bias_V, target_M, size, WHOLE, with_gradient)
+        return _LinearCrossEntropy.apply(feature_MD, table_VD, bias_V, target_M, size, WHOLE, with_gradient, rule)
     share, within = table_VD.share, table_VD.within
     bias = None if bias_V is None else share.enter(bias_V)[within]
     target_M = target_M - within.start
     feature_MD, rows, size = share.enter(feature_MD), table_VD.rows, table_VD.size
-    return _LinearCrossEntropy.apply(feature_MD, rows, bias, target_M, size, share, with_gradient)
+    return _LinearCrossEntropy.apply(feature_MD, rows, bias, target_M, size, share, with_gradient, rule)
 
 
 @torch.no_grad()
@@ -129,6 +140,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         size: int,
         share: Share,
         with_gradient: bool,
+        rule: Rule | None,
     ) -> tuple[Tensor, Tensor]:
         """`table_VD` has this worker's rows of a table with `size` rows.
 
@@ -144,18 +156,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
             rows = slice(start, start + num_rows)
             feature, target = feature_MD[rows], target_M[rows, None]
             logits = F.linear(feature, table_VD, bias_V).float()
-            if share.of == 1:
-                log_p, minus_one = logits.log_softmax(-1), logits.new_full(target.shape, -1.0)
-                loss -= log_p.gather(1, target).sum()
-                right_M[rows] = log_p.argmax(-1) == target_M[rows]
+            if rule is None:
+                part, right_M[rows], d_logits = _cross_entropy(logits, target, share, with_gradient)
             else:
-                mine = (target >= 0) & (target < len(table_VD))
-                target, minus_one = target.where(mine, 0), -mine.float()
-                log_p, target_log_p, right_M[rows] = _log_softmax(logits, target, mine, share)
-                loss -= target_log_p.sum()
+                part, right_M[rows], d_logits = _apply_rule(rule, logits, target, size, share, with_gradient)
+            loss += part
             if d_feature_MD is None or d_table_VD is None:
                 continue
-            d_logits = log_p.exp_().scatter_add_(1, target, minus_one)
             if d_bias_V is not None:
                 d_bias_V += d_logits.sum(0)
             d_logits = d_logits.to(feature.dtype)
@@ -173,7 +180,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # autograd casts each gradient to the precision of its tensor
         scaled = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
-        return (*scaled, None, None, None, None)
+        return (*scaled, None, None, None, None, None)
+
+
+def _cross_entropy(
+    logits_MR: Tensor, target_M1: Tensor, share: Share, with_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The summed cross-entropy, bool [M]: whether each target has the highest logit, and the gradient of the logits.
+
+    Without `with_gradient`, the gradient is an empty tensor.
+    """
+    if share.of == 1:
+        log_p_MR, minus_one = logits_MR.log_softmax(-1), logits_MR.new_full(target_M1.shape, -1.0)
+        target_log_p_M, right_M = log_p_MR.gather(1, target_M1), log_p_MR.argmax(-1) == target_M1.squeeze(1)
+    else:
+        mine_M1 = (target_M1 >= 0) & (target_M1 < logits_MR.shape[1])
+        target_M1, minus_one = target_M1.where(mine_M1, 0), -mine_M1.float()
+        log_p_MR, target_log_p_M, right_M = _log_softmax(logits_MR, target_M1, mine_M1, share)
+    loss = -target_log_p_M.sum()
+    if not with_gradient:
+        return loss, right_M, logits_MR.new_empty(0)
+    return loss, right_M, log_p_MR.exp_().scatter_add_(1, target_M1, minus_one)
 
 
 def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
@@ -189,3 +216,41 @@ def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: S
     total_M1, logit_M1 = share.add(sums_M2).split(1, 1)
     least_M1 = best_M1 + total_M1.log()
     return logits_MR - least_M1, (logit_M1 - least_M1).squeeze(1), (logit_M1 == best_M1).squeeze(1)
+
+
+def _apply_rule(
+    rule: Rule, logits_MR: Tensor, target_M1: Tensor, size: int, share: Share, with_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The summed loss of a rule, bool [M]: whether each target has the highest logit, and the gradient of the logits.
+
+    The rule gets three numbers per target, so autograd runs on these alone. The gradient of a logit follows: the
+    derivative by log-sum-exp times its probability, that by the mean divided by the size of the vocabulary, and at the
+    target that by its logit. Without `with_gradient`, the gradient is an empty tensor.
+    """
+    mine_M1 = (target_M1 >= 0) & (target_M1 < logits_MR.shape[1])
+    target_M1 = target_M1.where(mine_M1, 0)
+    if share.of == 1:
+        log_z_M, logit_M, mean_M = (
+            logits_MR.logsumexp(-1),
+            logits_MR.gather(1, target_M1).squeeze(1),
+            logits_MR.mean(-1),
+        )
+        right_M = logits_MR.argmax(-1) == target_M1.squeeze(1)
+    else:
+        best_M1 = share.greatest(logits_MR.amax(-1, keepdim=True))
+        total_M1 = (logits_MR - best_M1).exp().sum(-1, keepdim=True)
+        sums_M3 = torch.cat([total_M1, logits_MR.gather(1, target_M1) * mine_M1, logits_MR.sum(-1, keepdim=True)], 1)
+        total_M, logit_M, sum_M = share.add(sums_M3).unbind(1)
+        log_z_M, mean_M = best_M1.squeeze(1) + total_M.log(), sum_M / size
+        right_M = logit_M == best_M1.squeeze(1)
+    with torch.set_grad_enabled(with_gradient):
+        inputs = [x.detach().requires_grad_(with_gradient) for x in (log_z_M, logit_M, mean_M)]
+        loss = rule(*inputs).sum()
+    if not with_gradient:
+        return loss, right_M, logits_MR.new_empty(0)
+    grads = torch.autograd.grad(loss, inputs, allow_unused=True)
+    d_log_z_M, d_logit_M, d_mean_M = (
+        torch.zeros_like(x) if d is None else d for d, x in zip(grads, inputs, strict=True)
+    )
+    d_logits_MR = (logits_MR - log_z_M[:, None]).exp_().mul_(d_log_z_M[:, None]).add_(d_mean_M[:, None] / size)
+    return loss.detach(), right_M, d_logits_MR.scatter_add_(1, target_M1, d_logit_M[:, None] * mine_M1)

@@ -1,0 +1,59 @@
+"""The base class of heads that predict tokens with one token table."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.architectures import Table, whole
+from training.losses.heads.cross_entropy import Rule, token_log_p, token_sample, token_score, tokens_at
+from training.score import Score
+
+
+class TokenHead(nn.Module):
+    """Logits are `features(hidden) @ table.T + bias`. The loss of a target is its cross-entropy, or that of a `rule`.
+
+    A subclass defines `bias`, which may be None, and `features`.
+    """
+
+    bias: nn.Parameter | None
+
+    def __init__(self, rule: Rule | None = None) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def features(self, hidden_MD: Tensor) -> Tensor:
+        """Inputs [M, E] of the token table, from hidden states [M, D]."""
+        return hidden_MD
+
+    def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
+        feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
+        return token_score(feature_MD, table_VD, self.bias, batch["targets"], self.rule)
+
+    def next_scores(self, hidden_MD: Tensor, table_VD: Table) -> Tensor:
+        """Logits float32 [M, V]. All of them are in memory, for the few states of a decoding step."""
+        return F.linear(self.features(hidden_MD), whole(table_VD), self.bias).float()
+
+    @torch.no_grad()
+    def sample(
+        self,
+        hidden: Tensor,
+        batch: Mapping[str, Tensor],
+        table_VD: Table,
+        barred_M: Tensor | None,
+        uniform_M: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens [M] sampled from the softmax at `targets_at`, except `barred_M`.
+
+        The random numbers are `uniform_M` in [0, 1), or come from torch's global generator.
+        """
+        feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
+        if uniform_M is None:
+            uniform_M = torch.rand(len(feature_MD), device=feature_MD.device)
+        return token_sample(feature_MD, table_VD, self.bias, uniform_M, barred_M)
+
+    def log_p(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> tuple[Tensor, Tensor]:
+        """Log-probability float32 [M] of each target, and bool [M]: whether it has the highest score."""
+        at_U, of_M = batch["targets_at"].unique(return_inverse=True)
+        return token_log_p(self.features(tokens_at(hidden, at_U)), whole(table_VD), self.bias, batch["targets"], of_M)
