@@ -116,9 +116,9 @@ if TYPE_CHECKING:
     from orchestration.progress import Report
     from orchestration.terminal.inspect import DecodedExample
     from preprocessing.manifest import Manifest
+    from training.evaluation.tasks import TaskScore
     from training.model import Model
     from training.run import Run
-    from training.tasks import TaskScore
 
 __all__ = [
     "BadInput",

@@ -28,13 +28,13 @@ from orchestration.config import load_task
 from preprocessing.tokenization import WordPiece, train
 from training.engines import LocalEngine
 from training.evaluation.eval_result import EvaluatedModel
+from training.evaluation.tasks import Classification, TaskFile
 from training.finetuning import Example, TaskModel, Tuning, groups, outputs, train_head
 from training.formats import to_transformers
 from training.losses import MaskedTokens
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.specs import Encoder, EngineSettings, LearnedPositions
-from training.tasks import Classification, TaskFile
 
 SIZES: Final[Mapping[str, tuple[int, int]]] = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
 TUNING: Final = Tuning(learning_rate=5e-5, batch_size=32, epochs=1)

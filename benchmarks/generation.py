@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from preprocessing import tokenization
+from training.evaluation.generation import GenerationLimits, Prompt, generate
+from training.evaluation.generation.rows import begin, step
 from training.formats import to_transformers
-from training.generation import GenerationLimits, Prompt, generate
-from training.generation.rows import begin, step
 from training.losses import NextToken
 from training.model import Model
 from training.specs import (

@@ -22,15 +22,15 @@ import torch
 
 from orchestration.config import tasks_of
 from preprocessing.tokenization import ByteLevelBPE, Vocab, vocab_from_file
+from training.evaluation.likelihood import Request
+from training.evaluation.likelihood.models import score_causal
+from training.evaluation.likelihood.models.causal import token_log_ps
+from training.evaluation.likelihood.models.rolling import pairs_of, score_with_memory
+from training.evaluation.tasks import LoglikelihoodChoice
 from training.formats import to_transformers
-from training.likelihood import Request
-from training.likelihood.models import score_causal
-from training.likelihood.models.causal import token_log_ps
-from training.likelihood.models.rolling import pairs_of, score_with_memory
 from training.losses import NextToken
 from training.model import Model
 from training.specs import Decoder, LearnedPositions, RelativePositions
-from training.tasks import LoglikelihoodChoice
 
 
 def requests_of(name: str, count: int, data_dir: Path) -> list[Request]:

@@ -18,8 +18,8 @@ import numpy as np
 from orchestration.config import tasks_of
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
-from training.likelihood import NGramLikelihood, NGrams, fit
-from training.tasks import LoglikelihoodChoice
+from training.evaluation.likelihood import NGramLikelihood, NGrams, fit
+from training.evaluation.tasks import LoglikelihoodChoice
 
 
 def counted(store: TokenStore, vocab: Vocab, order: int) -> NGrams:

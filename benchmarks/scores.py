@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from orchestration.figures import ACCENT, INK, MUTED
 from orchestration.reports import SHARES, load_finished_scores, scale_value, unit_of
 from orchestration.reports.score_table import format_score, p_value
-from training.tasks import TaskScore
+from training.evaluation.tasks import TaskScore
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ PINS: Final = (  # with the dependencies that are not in constraints.txt; pip ig
     "word2number==1.1",
 )
 TESTS: Final = (
-    "training/likelihood/test_lm_eval.py",
-    "training/likelihood/test_minicons.py",
+    "training/evaluation/likelihood/test_lm_eval.py",
+    "training/evaluation/likelihood/test_minicons.py",
     "orchestration/config/test_lm_eval_files.py",
 )
 RESULT_LINE: Final = re.compile(r"\S+: \d+ \w+, .*largest difference \S+")

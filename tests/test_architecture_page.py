@@ -9,7 +9,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "concepts" / "architecture.md").read_text(encoding="utf-8")
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-(LAYERS,) = (contract["layers"] for contract in CONTRACTS if contract["type"] == "layers")
+(LAYERS,) = (
+    contract["layers"] for contract in CONTRACTS if contract["type"] == "layers" and "containers" not in contract
+)
 FLOORS = [floor for layer in LAYERS for floor in layer.split(" | ")]
 FLOOR_WIDE = ""
 

@@ -20,7 +20,7 @@ from orchestration.jobs.eval_request import EvalTarget
 from orchestration.version import DISTRIBUTION, sesame_version
 from tests import notebook
 from tests.training.corpora import mini_corpus
-from training.tasks import SelectedTrials, TaskScore
+from training.evaluation.tasks import SelectedTrials, TaskScore
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "sesame.ipynb"
@@ -234,7 +234,7 @@ def test_the_module_contains_no_jobs() -> None:
             "training.formats",
             "training.model",
             "training.run",
-            "training.tasks",
+            "training.evaluation.tasks",
         ),
     }
 

@@ -11,7 +11,7 @@ from preprocessing.errors import BadInput
 from preprocessing.tokenization import Unigram, WordPiece, vocab_from_file
 from preprocessing.tokenization.folder import of_folder
 from tests.preprocessing.test_stand_ins import LFS, PAGE
-from training.files.archives import contents
+from training.evaluation.files.archives import contents
 from training.formats import sharded, weights
 
 

@@ -288,7 +288,7 @@ _LIMITS: Final = {
 def help_path(root: type, data: Any, path: Keys) -> str:
     """The argument of `sesame keys` for the key at a path: without numbers of lists and without names of a mapping.
 
-    >>> from training.tasks import TaskFile
+    >>> from training.evaluation.tasks import TaskFile
     >>> help_path(TaskFile, {"files": {"dev": {"paths": [3]}}}, ("files", "dev", "paths", 0))
     'task.files.paths'
     """
@@ -597,7 +597,7 @@ def _whole_key(place: str, key: str) -> str:
 def _in_table(root: type, path: Keys) -> str:
     """A path in the form of renames.tsv: without numbers; for a task file, with `task.`, and * for splits and grids.
 
-    >>> from training.tasks import TaskFile
+    >>> from training.evaluation.tasks import TaskFile
     >>> _in_table(TaskFile, ("files", "dev", "or_else", 0, "member")), _in_table(int, ("losses", 0))
     ('task.files.*.or_else.member', 'losses')
     """

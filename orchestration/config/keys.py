@@ -18,7 +18,7 @@ from orchestration.config.library import list_names
 from orchestration.config.recipe import Cluster, CorpusFile, Recipe
 from preprocessing.errors import BadInput
 from preprocessing.spec import choices_of, doc_of
-from training.tasks import TaskFile
+from training.evaluation.tasks import TaskFile
 
 FILES: Final = {"": Recipe, "cluster": Cluster, "corpus": CorpusFile, "task": TaskFile}
 WORDS: Final = {int: "integer", float: "number", str: "word", bool: "true or false", type(None): "null"}

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from orchestration.config import error_messages, glossary, strict_yaml
 from preprocessing.errors import BadInput
-from training.tasks import TASKS, TEXT
+from training.evaluation.tasks import TASKS, TEXT
 
 HOME = Path(__file__).parents[1]
 SCALES: Final = ("tiny", "small")  # on two cores a run takes minutes (tiny) or about an hour (small)

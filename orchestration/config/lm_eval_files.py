@@ -15,8 +15,8 @@ import yaml
 from orchestration.config.error_messages import invalid
 from orchestration.config.library import is_shipped_task
 from preprocessing.errors import BadInput
-from training.files import CsvFormat, DatasetsFormat, Formats, JsonlFormat, ParquetFormat, TableFormat
-from training.tasks import (
+from training.evaluation.files import CsvFormat, DatasetsFormat, Formats, JsonlFormat, ParquetFormat, TableFormat
+from training.evaluation.tasks import (
     GenerationSettings,
     Kinds,
     LmEvalGeneration,

@@ -11,7 +11,7 @@ from typing import Final
 from orchestration.config.error_messages import invalid
 from orchestration.config.library import refuse_name
 from preprocessing.errors import BadInput
-from training.files import (
+from training.evaluation.files import (
     JsonlFormat,
     RecordFault,
     Records,
@@ -23,7 +23,7 @@ from training.files import (
     plain_ending,
     read,
 )
-from training.tasks import Classification, Kinds, Regression, SplitRecords, TaskFile
+from training.evaluation.tasks import Classification, Kinds, Regression, SplitRecords, TaskFile
 
 FORMATS: Final[Mapping[str, TableFormat | JsonlFormat]] = {
     ".csv": TableFormat(),

@@ -16,6 +16,18 @@ from preprocessing.objectives import Objective, ObjectivePart
 from preprocessing.packing import Packing, PackingPart
 from preprocessing.spec import kind_of
 from preprocessing.tokenization import TokenizerPart, TokenizerSpec
+from training.evaluation.tasks import (
+    GenerationTask,
+    Kinds,
+    LabeledTask,
+    Scored,
+    ScoredTask,
+    TaskKind,
+    TaskPart,
+    Tasks,
+    Tuned,
+    Written,
+)
 from training.losses import Loss, LossPart
 from training.optimizers import Optimizer, OptimizerPart
 from training.specs import (
@@ -27,18 +39,6 @@ from training.specs import (
     AttentionWindow,
     PositionEmbedding,
     TokenEmbedding,
-)
-from training.tasks import (
-    GenerationTask,
-    Kinds,
-    LabeledTask,
-    Scored,
-    ScoredTask,
-    TaskKind,
-    TaskPart,
-    Tasks,
-    Tuned,
-    Written,
 )
 
 UNIONS: Final[tuple[tuple[Any, Any], ...]] = (

@@ -26,10 +26,10 @@ from preprocessing.packing import Packing
 from preprocessing.sampling import ExampleSpec
 from preprocessing.spec import InvalidValue, ScaleOverrides, key, require, require_name, spec
 from preprocessing.tokenization import TokenizerSpec
+from training.evaluation.tasks import TASKS
 from training.losses import Loss
 from training.optimizers import Optimizer
 from training.specs import Architecture, EngineSettings, LossSpikes, Phase
-from training.tasks import TASKS
 
 BY_KIND = Field(discriminator="kind")
 SPLITS_OF_RESULTS: Final = ("dev", "test")

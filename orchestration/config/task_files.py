@@ -8,7 +8,7 @@ from orchestration.config.library import HOME, find_labeled_form, list_names, op
 from orchestration.config.lm_eval_files import is_lm_eval_file, load_lm_eval_task
 from orchestration.config.loading import validate
 from preprocessing.errors import BadInput
-from training.tasks import EACH, LmEvalRecords, SplitRecords, TaskFile, to_text_task
+from training.evaluation.tasks import EACH, LmEvalRecords, SplitRecords, TaskFile, to_text_task
 
 A = TypeVar("A", TaskFile, TaskFile | str)
 

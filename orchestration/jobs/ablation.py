@@ -32,7 +32,7 @@ from preprocessing.errors import BadInput, DataError
 from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.lock import hold_lock
 from preprocessing.tokenization import table_rows
-from training.tasks import TASKS
+from training.evaluation.tasks import TASKS
 
 SCORES, PAGE, FIGURE = "scores.json", "table.md", "table.png"
 MADE_ANEW = "delete its directory and repeat the same `sesame ablation` command"

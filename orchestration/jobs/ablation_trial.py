@@ -11,8 +11,8 @@ from typing import Final
 from orchestration.launch import WEIGHTS, finetune_one, load_held_out_task
 from orchestration.tracking import history
 from preprocessing.errors import BadInput
+from training.evaluation.tasks import LENGTH
 from training.run import Run
-from training.tasks import LENGTH
 
 FINETUNINGS: Final = (0, 1, 2)  # seeds of the examples, their order and the classifier
 LABELS, STEPS = 1_000, 600  # examples and steps; with 200 of each, models trained for minutes score at chance

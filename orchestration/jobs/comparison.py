@@ -1,7 +1,7 @@
 """`sesame compare`: the finished scores of runs, compared question by question, with intervals over seeds.
 
 The first group of runs is the baseline of the others. A group has one run, or several that differ in their seed only.
-The statistics are in training/metrics/comparison.py. The result is a directory with a table, a figure, a page of the
+The statistics are in training/evaluation/metrics. The result is a directory with a table, a figure, a page of the
 questions, and an MLflow run.
 """
 
@@ -42,8 +42,8 @@ from preprocessing.errors import BadInput
 from preprocessing.files import read_object, write_atomic
 from preprocessing.folders import make_directory
 from preprocessing.lock import hold_lock
-from training.metrics import SLOW_METRICS, ModelScores, compare_scores, holm
-from training.tasks import SMOOTH_METRICS, TaskItem, group_dependent
+from training.evaluation.metrics import SLOW_METRICS, ModelScores, compare_scores, holm
+from training.evaluation.tasks import SMOOTH_METRICS, TaskItem, group_dependent
 
 log = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ def check_downstream_tasks(recipe: Recipe, cluster: Cluster) -> None:
 
 def _find_obstacle(task: Any, recipe: Recipe, cluster: Cluster) -> str:
     """Why a task cannot be scored during training, what is expected, and a remedy; "" if it can."""
-    from training.tasks import TASKS, LoglikelihoodChoice
+    from training.evaluation.tasks import TASKS, LoglikelihoodChoice
 
     if not any(loss.names_tokens for loss in recipe.losses):
         return "expected none for a model that predicts no tokens; remove it"

@@ -11,8 +11,8 @@ from orchestration.config import Cluster
 from orchestration.jobs import stages
 from orchestration.jobs.job import Job
 from pipeline.readers import plan_splits
+from training.evaluation.tasks import TaskFile
 from training.run import Resume
-from training.tasks import TaskFile
 
 MOST_BYTES: Final = 50_000_000  # bytes of text; a larger text is processed on all cores
 

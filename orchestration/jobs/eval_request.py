@@ -10,10 +10,10 @@ from typing import Any, Final
 from orchestration.config import add_task, beside_first, task_of_csv, tasks_of
 from orchestration.launch import WEIGHTS
 from preprocessing.errors import BadInput
+from training.evaluation.tasks import LABELS, TASKS, TaskFile
 from training.finetuning import Features
 from training.optimizers import Updates
 from training.specs import EngineSettings
-from training.tasks import LABELS, TASKS, TaskFile
 
 LEAST_LABELS: Final = 2
 LEAST_LENGTH: Final = 8  # tokens of a sequence

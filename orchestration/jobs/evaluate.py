@@ -36,7 +36,7 @@ from preprocessing.errors import SesameError
 from preprocessing.files import read_object
 from preprocessing.folders import make_directory
 from training.evaluation import EvalResult
-from training.tasks import TaskScore
+from training.evaluation.tasks import TaskScore
 
 log = logging.getLogger(__name__)
 

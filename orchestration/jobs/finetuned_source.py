@@ -12,7 +12,7 @@ from orchestration.launch import CARD, RUN, SAVED
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_object, xxh3_file
 from preprocessing.tokenization import of_folder, with_template
-from training.tasks import TaskFile
+from training.evaluation.tasks import TaskFile
 
 _HEADS: Final = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 

@@ -18,7 +18,7 @@ from preprocessing.schema import Ints
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from training.evaluation import model_of, net_of
-from training.generation import (
+from training.evaluation.generation import (
     Address,
     BeamSearch,
     GeneratedText,

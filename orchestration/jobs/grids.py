@@ -9,8 +9,8 @@ from orchestration.config import is_shipped_task, load_task
 from orchestration.jobs.eval_request import BEST_OF, EvalRequest, EvalTarget
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json
+from training.evaluation.tasks import Grid, TaskFile
 from training.finetuning import Tuning
-from training.tasks import Grid, TaskFile
 
 SEEDS: Final = 3  # number of seeds if neither the command nor the grid sets one
 SMALL: Final = Grid(

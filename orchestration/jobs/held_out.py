@@ -12,7 +12,7 @@ from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
-from training.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
+from training.evaluation.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
 
 log = logging.getLogger(__name__)
 

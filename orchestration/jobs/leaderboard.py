@@ -7,8 +7,8 @@ from orchestration.jobs.score_plan import TaskPlan
 from orchestration.jobs.trials import load_results, select_best, select_chosen
 from preprocessing.files import write_atomic
 from preprocessing.folders import make_directory, require_local_path
-from training.metrics import submission
-from training.tasks import TaskScore
+from training.evaluation.metrics import submission
+from training.evaluation.tasks import TaskScore
 
 
 def submit(plans: Sequence[TaskPlan], scores: Sequence[TaskScore], folder: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from training.tasks import TaskFile
+from training.evaluation.tasks import TaskFile
 
 
 def paper_figures(task: TaskFile, expected: Mapping[str, Any]) -> dict[str, float]:

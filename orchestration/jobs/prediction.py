@@ -10,8 +10,8 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import SPACE_SIGN, Vocab, token_texts
 from training.evaluation import has_word_head, log_ps_of_blanks, model_of, net_of
+from training.evaluation.tasks import ClozeItem
 from training.specs import EngineSettings
-from training.tasks import ClozeItem
 
 BLANK: Final = "___"  # marks the predicted token; the mask token as text, such as [MASK], does the same
 

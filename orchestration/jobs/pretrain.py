@@ -25,9 +25,9 @@ from preprocessing.finite import replace_non_finite
 from preprocessing.lock import hold_lock
 from preprocessing.manifest import Manifest
 from training.best import describe_best
+from training.evaluation.tasks import TASKS
 from training.run import Resume
 from training.state import TrainingResult
-from training.tasks import TASKS
 
 log = logging.getLogger(__name__)
 

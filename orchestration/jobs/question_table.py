@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from training.tasks import TaskItem
+from training.evaluation.tasks import TaskItem
 
 MOST_QUESTIONS: Final = 500  # rows of a table
 _MOST_LETTERS: Final = 1_000  # maximum characters of a cell

@@ -15,8 +15,8 @@ from orchestration.launch import EXPORTING, cores, ray_session, start_trial_proc
 from orchestration.progress import Report
 from preprocessing.errors import SesameError
 from preprocessing.lock import hold_lock
+from training.evaluation.tasks import TaskScore
 from training.run import Resume
-from training.tasks import TaskScore
 
 log = logging.getLogger(__name__)
 

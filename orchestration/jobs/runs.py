@@ -13,8 +13,8 @@ from orchestration.jobs.job import Job, JobFlags, open_job
 from orchestration.jobs.run_names import changes_of, find_named_run, list_names_of, require_recipe_name, run_folders
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_json, read_object
+from training.evaluation.tasks import TASKS
 from training.run import CHECKPOINTS, Run, load_stored_run, step_of, steps
-from training.tasks import TASKS
 
 log = logging.getLogger(__name__)
 

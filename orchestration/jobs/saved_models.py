@@ -33,7 +33,7 @@ from preprocessing.files import (
 )
 from preprocessing.folders import require_local_path
 from preprocessing.tokenization import Vocab
-from training.tasks import TaskScore
+from training.evaluation.tasks import TaskScore
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from orchestration import figures
 from orchestration.jobs.score_plan import TaskPlan
 from orchestration.jobs.trials import Results, seed_of, select_chosen
 from orchestration.reports import SHARES, figure_of, guesses, scale_value, unit_of
-from training.tasks import SMOOTH_METRICS, TaskScore
+from training.evaluation.tasks import SMOOTH_METRICS, TaskScore
 
 if TYPE_CHECKING:  # the import takes a second
     from matplotlib.figure import Figure

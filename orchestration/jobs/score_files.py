@@ -10,7 +10,7 @@ from orchestration.jobs.task_scores import with_counts
 from orchestration.jobs.trials import Results, load_results, seed_of, select_chosen
 from orchestration.reports import PREDICTIONS, QUESTIONS, SCORE_FILE, load_score
 from preprocessing.files import write_atomic
-from training.tasks import TaskScore, question_of
+from training.evaluation.tasks import TaskScore, question_of
 
 
 def store_score(plan: TaskPlan, results: Results, score: TaskScore) -> None:

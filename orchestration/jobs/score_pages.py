@@ -30,8 +30,8 @@ from orchestration.reports import (
 )
 from preprocessing.errors import SesameError
 from preprocessing.files import write_atomic
-from training.metrics import Average, glue_average
-from training.tasks import TaskScore
+from training.evaluation.metrics import Average, glue_average
+from training.evaluation.tasks import TaskScore
 
 log = logging.getLogger(__name__)
 

@@ -26,11 +26,11 @@ from orchestration.reports import SHARES, unit_of
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import write_atomic
 from training.evaluation import Budget, EvalResult
-from training.files import exists
+from training.evaluation.files import exists
+from training.evaluation.metrics import pool_values
+from training.evaluation.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, SplitRecords, Start, TaskFile, TaskItem
 from training.finetuning import Tuning
-from training.metrics import pool_values
 from training.specs import EngineSettings
-from training.tasks import COUNTS, LABELS, LENGTH, STARTS, TASKS, SplitRecords, Start, TaskFile, TaskItem
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from orchestration.jobs.trials import Results, load_results, seed_of, select_cho
 from orchestration.reports import format_value, guesses, has_other_settings, score_page, select_applied
 from preprocessing.files import read_object
 from training.evaluation import EvalResult
-from training.tasks import SMOOTH_METRICS, TaskFile, TaskItem, TaskScore, question_of, show_answer
+from training.evaluation.tasks import SMOOTH_METRICS, TaskFile, TaskItem, TaskScore, question_of, show_answer
 
 T = TypeVar("T")
 

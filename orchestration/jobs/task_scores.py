@@ -15,8 +15,8 @@ from orchestration.jobs.trials import Results, seed_of, select_chosen
 from orchestration.reports import GUESSES, ROWS, SHARES, TRAIN_ROWS, unit_of
 from preprocessing.errors import SesameError
 from training.evaluation import is_log
-from training.metrics import PairedDifference, compare_paired, interval
-from training.tasks import SelectedTrials, TaskScore, TrialScore, select_trials, sign_of_metric
+from training.evaluation.metrics import PairedDifference, compare_paired, interval
+from training.evaluation.tasks import SelectedTrials, TaskScore, TrialScore, select_trials, sign_of_metric
 
 _CORRELATIONS: Final = frozenset(("matthews", "pearson", "spearman"))  # metrics whose lowest value is -1
 _MOST_NATS: Final = 700.0  # largest exponent with a finite exponential

@@ -6,9 +6,9 @@ from orchestration.jobs.eval_request import EvalTarget
 from orchestration.launch import RUN
 from preprocessing.errors import BadInput, with_article
 from preprocessing.spec import part
+from training.evaluation.tasks import GenerationTask, ScoredTask, TaskFile
 from training.run import load_run
 from training.specs import Architecture
-from training.tasks import GenerationTask, ScoredTask, TaskFile
 
 
 def check_task_support(target: EvalTarget, task: TaskFile, *, is_tuned: bool) -> None:

@@ -15,7 +15,7 @@ from orchestration.progress import Report
 from preprocessing.errors import BadInput, SesameError
 from preprocessing.files import of_kind, read_object
 from training.evaluation import EvalResult
-from training.tasks import SelectedTrials, sign_of_metric
+from training.evaluation.tasks import SelectedTrials, sign_of_metric
 
 log = logging.getLogger(__name__)
 

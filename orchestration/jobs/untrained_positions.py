@@ -8,9 +8,9 @@ from typing import Any, Final, cast
 
 from orchestration.jobs.eval_request import EvalTarget
 from preprocessing.tokenization import Vocab
+from training.evaluation.likelihood import MOST_WINDOW, LogP, Perplexity, PerplexityText, PseudoKind, Request, Windowing
+from training.evaluation.tasks import GenerationTask, ScoredTask, TaskFile, TaskItem, build_prompts
 from training.finetuning import Tuning
-from training.likelihood import MOST_WINDOW, LogP, Perplexity, PerplexityText, PseudoKind, Request, Windowing
-from training.tasks import GenerationTask, ScoredTask, TaskFile, TaskItem, build_prompts
 
 _LONGEST: Final = 3  # items whose tokens are counted: those with the most characters
 

@@ -17,8 +17,8 @@ from orchestration.launch.worker import WEIGHTS, load_held_out_task, step_counte
 from preprocessing.errors import BadInput
 from preprocessing.files import whole_folder, write_atomic
 from preprocessing.rng import key
+from training.evaluation.tasks import GenerationTask, Kinds, LabeledTask, ScoredTask, Start, TaskFile, TaskItem
 from training.specs import EngineSettings
-from training.tasks import GenerationTask, Kinds, LabeledTask, ScoredTask, Start, TaskFile, TaskItem
 
 if TYPE_CHECKING:  # only the workers import torch
     from torch import Tensor

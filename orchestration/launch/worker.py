@@ -40,9 +40,9 @@ from training.run import DOWNSTREAM, Run
 if TYPE_CHECKING:
     from training.engines import Engine
     from training.evaluation import Budget, FinetuneResult
+    from training.evaluation.tasks import Start
     from training.model import Model
     from training.state import TrainingResult
-    from training.tasks import Start
 
 # In the run directory:
 WEIGHTS, EXPORT = "weights", "export"  # weights under the names that Sesame uses; a transformers model directory
@@ -325,7 +325,7 @@ def sample_writer(run: Run, engine: "Engine[Model]", metrics: MetricLog | None) 
     """
     if not run.sample_prompts or metrics is None:
         return lambda step: None
-    from training.generation import generate_samples
+    from training.evaluation.generation import generate_samples
 
     vocab = run.sampling.adapt_tokenizer(Vocab.load(Path(run.corpus) / "vocab"))
 
@@ -353,8 +353,8 @@ def downstream_scorer(
     if not run.downstream_tasks:
         return lambda step: {}
     from training.evaluation import EvaluatedModel, read_samples, score_samples
+    from training.evaluation.tasks import ClozeItems
     from training.formats import with_heartbeat
-    from training.tasks import ClozeItems
 
     tasks, blanks, vocab = [], None, None
     if engine.rank == 0:
@@ -381,7 +381,7 @@ def downstream_scorer(
 
 def _cloze_length(run: Run) -> int:
     """Maximum tokens of a sequence of the task cloze, as in an evaluation."""
-    from training.tasks import LENGTH
+    from training.evaluation.tasks import LENGTH
 
     return min(LENGTH, run.model.longest)
 
@@ -419,8 +419,8 @@ def finetune_one(
     import torch
 
     from training.evaluation import finetune
+    from training.evaluation.tasks import LENGTH
     from training.formats import load_weights
-    from training.tasks import LENGTH
 
     torch.set_num_threads(1)
     spec, weights = load_weights(folder / WEIGHTS)
@@ -452,7 +452,7 @@ def load_held_out_task(task: str, corpus: Path, length: int, folder: Path) -> An
     The sequences have the special tokens that the run in `folder` was trained with.
     """
     from training.evaluation import reads
-    from training.tasks import TASKS
+    from training.evaluation.tasks import TASKS
 
     store = TokenStore.open(corpus, "test")
     vocab = reads(folder, Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]))

@@ -12,8 +12,8 @@ from orchestration.reports.score_table import (
     scale_value,
     unit_of,
 )
-from training.metrics import ScoreDifference
-from training.tasks import sign_of_metric
+from training.evaluation.metrics import ScoreDifference
+from training.evaluation.tasks import sign_of_metric
 
 _LARGE: Final = 1e5  # numbers from here on have a power of ten
 COMPARISON_LEGEND: Final = (

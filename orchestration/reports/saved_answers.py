@@ -10,7 +10,15 @@ from typing import Any, Final
 from orchestration.reports.saved_scores import MARK, ScoreKey, load_score
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, read_json, read_object
-from training.tasks import SMOOTH_METRICS, Kinds, TaskItem, TaskScore, restore_answer, restore_item, restore_kind
+from training.evaluation.tasks import (
+    SMOOTH_METRICS,
+    Kinds,
+    TaskItem,
+    TaskScore,
+    restore_answer,
+    restore_item,
+    restore_kind,
+)
 
 PREDICTIONS: Final = "predictions.json"
 QUESTIONS: Final = "questions.json"  # the questions of the predictions, in the same order

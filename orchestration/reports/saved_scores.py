@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from preprocessing.files import of_kind, read_json, read_object
-from training.metrics import PairedDifference
-from training.tasks import SelectedTrials, TaskScore
+from training.evaluation.metrics import PairedDifference
+from training.evaluation.tasks import SelectedTrials, TaskScore
 
 log = logging.getLogger(__name__)
 

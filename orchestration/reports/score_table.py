@@ -9,7 +9,7 @@ from math import isfinite
 from statistics import median
 from typing import Any, Final
 
-from training.tasks import SMOOTH_METRICS, TaskScore, measure_spread
+from training.evaluation.tasks import SMOOTH_METRICS, TaskScore, measure_spread
 
 LEGEND: Final = (  # meaning of the numbers in a table
     "Median and standard deviation over the seeds, in brackets the 95 % confidence interval over seeds and examples; "

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from preprocessing.errors import BadInput
-from training.files import describe_faults
-from training.tasks import SplitAvailability, TaskFile, split_availability
+from training.evaluation.files import describe_faults
+from training.evaluation.tasks import SplitAvailability, TaskFile, split_availability
 
 Found = Mapping[str, Mapping[str, SplitAvailability]]
 """The available data by task and split."""

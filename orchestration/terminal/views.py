@@ -17,8 +17,8 @@ from orchestration.reports import Node
 from orchestration.reports.ablations import Ablation as Comparison
 from orchestration.terminal.doctor import HealthCheck
 from preprocessing.manifest import Ledger, Manifest
+from training.evaluation.tasks import SplitAvailability, TaskFile, TaskScore
 from training.optimizers import cycles
-from training.tasks import SplitAvailability, TaskFile, TaskScore
 
 if TYPE_CHECKING:
     from orchestration.jobs import RunSummary

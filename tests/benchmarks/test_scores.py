@@ -9,7 +9,7 @@ import pytest
 from benchmarks.scores import bars, curves, grammar, of_ngram, of_run, page_with, row_of, table
 from orchestration.reports import SCORE_FILE
 from tests.orchestration.reports.test_model_card import SCORE, write_score
-from training.tasks import SelectedTrials, TaskScore
+from training.evaluation.tasks import SelectedTrials, TaskScore
 
 PERPLEXITY = TaskScore(
     "wikitext2",

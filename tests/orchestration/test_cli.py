@@ -24,10 +24,10 @@ from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, write_reviews
 from tests.pages import ROOT
 from tests.training.corpora import mini_corpus
+from training.evaluation.tasks import STARTS, SelectedTrials, TaskScore
 from training.formats import save_weights
 from training.model import Model
 from training.model_spec import ModelSpec
-from training.tasks import STARTS, SelectedTrials, TaskScore
 
 
 @pytest.fixture

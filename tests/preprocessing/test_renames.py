@@ -16,11 +16,11 @@ from pipeline.readers import recognise
 from preprocessing import renames
 from preprocessing.errors import BadInput
 from preprocessing.spec import part
-from training.files import Formats
+from training.evaluation.files import Formats
+from training.evaluation.tasks import Grid, Kinds, SplitRecords, TaskFile
+from training.evaluation.tasks.generation_settings import GenerationSettings
 from training.losses import Loss
 from training.specs import Architecture
-from training.tasks import Grid, Kinds, SplitRecords, TaskFile
-from training.tasks.generation_settings import GenerationSettings
 
 KEYS = [row for row in renames.table() if row.what == "key"]
 OF_RECIPES = {part.path.split(".")[0] for part in parts() if part.path}

@@ -1,23 +1,24 @@
-"""Downstream evaluation: scores of a model on tasks (training/tasks), and linear probes of frozen hidden states.
+"""Downstream evaluation: scores of a model on tasks, and linear probes of frozen hidden states.
 
-Start with eval_result.py (`EvaluatedModel`, `EvalResult`), net.py (loads a model from disk) and by_unit.py (the
-value of each question). Three modules evaluate on task files: finetune_trial.py fine-tunes a head, likelihoods.py
-scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines the prompts).
-scoring.py scores a model with a head; finetuned_model.py saves it, and loads it to score it again. Two modules
-evaluate on held-out documents: finetuning.py (with the settings of budget.py) and cloze.py. during_training.py scores
-a sample of questions while a model trains. probe.py probes a model without changing its weights.
+The packages tasks/, files/, metrics/, likelihood/ and generation/ are used through their own doors; this one imports
+nothing before it is needed. Start with eval_result.py (`EvaluatedModel`, `EvalResult`), net.py (loads a model from
+disk) and by_unit.py (the value of each question). Three modules evaluate on task files: finetune_trial.py fine-tunes a
+head, likelihoods.py scores texts by their likelihood, and generation_tasks.py generates text (prompt_formats.py defines
+the prompts). scoring.py scores a model with a head; finetuned_model.py saves it, and loads it to score it again. Two
+modules evaluate on held-out documents: finetuning.py (with the settings of budget.py) and cloze.py. during_training.py
+scores a sample of questions while a model trains. probe.py probes a model without changing its weights.
 """
 
 from typing import TYPE_CHECKING, Final
 
 from preprocessing.imports import import_on_use
-from training.evaluation.budget import Budget, FinetuneResult
-from training.evaluation.by_unit import is_log, of_constant
-from training.evaluation.eval_result import EvalResult, EvaluatedModel
 
-if TYPE_CHECKING:  # these import torch, which the process that plans evaluations does not need
+if TYPE_CHECKING:  # most import torch, which commands that read tasks do not need
+    from training.evaluation.budget import Budget, FinetuneResult
+    from training.evaluation.by_unit import is_log, of_constant
     from training.evaluation.cloze import fill_in, has_word_head, log_ps_of_blanks
     from training.evaluation.during_training import SampledTask, read_samples, score_samples, write_samples
+    from training.evaluation.eval_result import EvalResult, EvaluatedModel
     from training.evaluation.finetune_trial import finetune_task
     from training.evaluation.finetuned_model import (
         FinetunedModel,
@@ -65,6 +66,9 @@ __all__ = [
 ]
 
 _LAZY: Final = {
+    "budget": ("Budget", "FinetuneResult"),
+    "by_unit": ("is_log", "of_constant"),
+    "eval_result": ("EvalResult", "EvaluatedModel"),
     "cloze": (
         "fill_in",
         "has_word_head",

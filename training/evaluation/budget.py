@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from preprocessing.spec import key, require, spec
+from training.evaluation.tasks import LABELS, Start
 from training.finetuning import Tuning
-from training.tasks import LABELS, Start
 
 
 @spec

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from training.metrics import unit_values
-from training.tasks import GenerationTask, LabeledTask, ScoredTask, TaskItem, TextToText, group_dependent
+from training.evaluation.metrics import unit_values
+from training.evaluation.tasks import GenerationTask, LabeledTask, ScoredTask, TaskItem, TextToText, group_dependent
 
 FEW: Final = 5  # below this number of answers, equal answers are not reported
 

@@ -16,11 +16,11 @@ from training.engines import to_tensors
 from training.evaluation.by_unit import constant, of_constant
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.likelihoods import model_of, which_of
+from training.evaluation.tasks import ClozeItem, ClozeItems
 from training.losses import LogitsFor
 from training.losses.heads import TokenHead, tokens_at
 from training.model import Model
 from training.specs import EngineSettings
-from training.tasks import ClozeItem, ClozeItems
 
 BATCH: Final = 64
 SHOWN: Final = 3  # sentences in the example

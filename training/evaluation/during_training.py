@@ -15,9 +15,9 @@ from preprocessing.files import of_kind, read_object, to_checked_json, write_ato
 from training.evaluation.cloze import fill_in
 from training.evaluation.eval_result import EvaluatedModel
 from training.evaluation.likelihoods import evaluate_likelihoods
+from training.evaluation.tasks import ClozeItems, Kinds, TaskItem, question_of, restore_item, restore_kind
 from training.finetuning import OnStep, ignore_activity
 from training.specs import EngineSettings
-from training.tasks import ClozeItems, Kinds, TaskItem, question_of, restore_item, restore_kind
 
 _SPLIT = "sample"
 _AGAIN = "delete it and repeat the same `sesame train` command"

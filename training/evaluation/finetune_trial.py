@@ -14,11 +14,11 @@ from training.engines import DeepSpeedEngine, Engine, LocalEngine
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.finetuned_model import FinetunedModel, names_of_labels
 from training.evaluation.scoring import add_predictions, dev_of, encode_items
+from training.evaluation.tasks import FittedTask, LabeledTask, TaskItem, never_learned, sign_of_metric
 from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, never, outputs, train_head
 from training.formats import TaskWeights
 from training.optimizers import Optimizer
 from training.specs import EngineSettings
-from training.tasks import FittedTask, LabeledTask, TaskItem, never_learned, sign_of_metric
 
 Keep = Callable[[Mapping[str, Tensor]], None]
 """Receives the fine-tuned weights by name."""

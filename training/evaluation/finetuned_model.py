@@ -12,6 +12,7 @@ from preprocessing.errors import BadInput
 from preprocessing.tokenization import Vocab, of_folder
 from training.evaluation.eval_result import EvalResult
 from training.evaluation.scoring import add_predictions, encode_items
+from training.evaluation.tasks import Classification, LabeledTask, TaskItem
 from training.finetuning import (
     AnswerSpan,
     Features,
@@ -26,7 +27,6 @@ from training.finetuning import (
 from training.formats import TaskWeights, describe_task_export, task_from_transformers, task_to_transformers
 from training.model_spec import ModelSpec
 from training.specs import EngineSettings
-from training.tasks import Classification, LabeledTask, TaskItem
 
 _ANY_TEXT: Final = Classification(text="text", label="label", labels=("0", "1"))
 EXPORTED_FEATURES: Final = ("none", "last")  # features of a frozen model that classes of transformers have too

@@ -1,4 +1,4 @@
-"""Fine-tuning on tasks made of a corpus's held-out documents (training/tasks), with the shared fine-tuning loop."""
+"""Fine-tuning on tasks made of a corpus's held-out documents (tasks/), with the shared fine-tuning loop."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,10 +10,10 @@ from preprocessing.schema import Row
 from training.evaluation.budget import Budget, FinetuneResult
 from training.evaluation.by_unit import constant
 from training.evaluation.finetune_trial import engine_of, of_random
+from training.evaluation.tasks import LabeledExamples, Task
 from training.finetuning import Example, RowLabel, TaskModel, groups, outputs, train_head
 from training.model_spec import ModelSpec
 from training.specs import EngineSettings
-from training.tasks import LabeledExamples, Task
 
 
 def ignore_activity(done: int) -> None:

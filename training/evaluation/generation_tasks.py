@@ -19,6 +19,8 @@ from training.evaluation.finetune_trial import (
     of_workers,
     whole_state,
 )
+from training.evaluation.generation import generate
+from training.evaluation.likelihood import unknown_of
 from training.evaluation.prompt_formats import (
     LEAST_ROOM,
     EncoderPrompt,
@@ -28,12 +30,7 @@ from training.evaluation.prompt_formats import (
     prompt_format_of,
 )
 from training.evaluation.scoring import dev_of, of_repeated, of_unknown, with_majority
-from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, never, train_head, under_decoder
-from training.generation import generate
-from training.likelihood import unknown_of
-from training.model import Model
-from training.specs import Encoder, EngineSettings
-from training.tasks import (
+from training.evaluation.tasks import (
     GenerationSettings,
     GenerationTask,
     TaskItem,
@@ -48,6 +45,9 @@ from training.tasks import (
     select_askable,
     sign_of_metric,
 )
+from training.finetuning import OnStep, TaskModel, Tuning, groups, ignore_activity, never, train_head, under_decoder
+from training.model import Model
+from training.specs import Encoder, EngineSettings
 
 
 def evaluate_generation(

@@ -8,12 +8,12 @@ import torch
 from preprocessing.errors import BadInput
 from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
+from training.evaluation.likelihood.models import CausalLikelihood
+from training.evaluation.tasks import ScoredTask, TaskItem
 from training.finetuning import OnStep, ignore_activity
 from training.formats import half
-from training.likelihood.models import CausalLikelihood
 from training.model import Model
 from training.specs import EngineSettings
-from training.tasks import ScoredTask, TaskItem
 
 
 def evaluate_likelihoods(

@@ -19,11 +19,11 @@ from preprocessing.rng import key
 from preprocessing.schema import IGNORE, Row
 from preprocessing.tokenization import Vocab
 from training.evaluation.eval_result import EvaluatedModel
+from training.evaluation.generation import MaskSlot, Prompt
+from training.evaluation.tasks import GenerationSettings
 from training.finetuning import Example, MaskedTargetTokens, Target, TargetTokens, Tuning, with_decoder
-from training.generation import MaskSlot, Prompt
 from training.losses import LogitsFor, Loss, has_token_bias, has_transform, plain_loss
 from training.specs import Architecture, Encoder, EncoderDecoder
-from training.tasks import GenerationSettings
 
 LEAST_ROOM = 4  # minimum room for a question, in tokens
 

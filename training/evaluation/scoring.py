@@ -9,10 +9,10 @@ import torch
 from preprocessing.tokenization import Vocab
 from training.evaluation.by_unit import constant, of_constant, units_of
 from training.evaluation.eval_result import EvalResult
+from training.evaluation.likelihood import unknown_of
+from training.evaluation.tasks import EncodedItems, FittedTask, GenerationTask, LabeledTask, TaskItem, never_in_train
 from training.finetuning import TaskModel, outputs
-from training.likelihood import unknown_of
 from training.specs import EngineSettings
-from training.tasks import EncodedItems, FittedTask, GenerationTask, LabeledTask, TaskItem, never_in_train
 
 T = TypeVar("T", bound=LabeledTask)
 

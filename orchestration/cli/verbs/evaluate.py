@@ -10,7 +10,7 @@ from orchestration.terminal import CommandResult, announce, print_answer, print_
 from preprocessing.errors import BadInput, SesameError
 
 if TYPE_CHECKING:
-    from training.tasks import TaskFile
+    from training.evaluation.tasks import TaskFile
 
 
 def evaluate(

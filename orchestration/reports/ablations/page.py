@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestration.reports.ablations.ablation import Ablation, Claim, EqualClaim, Fact, LowerClaim, Unit
-from training.metrics import LEVEL, over_seeds
+from training.evaluation.metrics import LEVEL, over_seeds
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """Measured values by row and column, one for each seed."""

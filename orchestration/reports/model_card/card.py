@@ -22,9 +22,9 @@ from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import TokenStore
 from preprocessing.text import language
 from preprocessing.tokenization import Vocab
+from training.evaluation.tasks import STARTS, TASKS, TaskScore
 from training.losses import LossContext
 from training.run import Run, load_stored_run
-from training.tasks import STARTS, TASKS, TaskScore
 
 # names of files and directories in the run directory, which launch and jobs write
 RESULT, WEIGHTS, EXPORT = "result.json", "weights", "export"

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from orchestration.reports.page_text import show_controls
 from preprocessing.errors import BadInput
-from training.tasks import ShownAnswer, show_answer
+from training.evaluation.tasks import ShownAnswer, show_answer
 
 MOST: Final = 2_000  # questions on a page
 _CHARACTERS: Final = 1_500  # of a text; the rest is cut

@@ -17,7 +17,7 @@ from orchestration.config.error_messages import SENTENCES, explain
 from orchestration.config.library import open_document
 from orchestration.config.recipe import CorpusFile
 from preprocessing.spec import InvalidValue, require
-from training.tasks import TaskFile
+from training.evaluation.tasks import TaskFile
 
 ROOTS: Final = (Recipe, Cluster, CorpusFile, TaskFile)
 RAISES: Final[Mapping[str, frozenset[str]]] = {

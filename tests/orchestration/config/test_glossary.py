@@ -15,7 +15,7 @@ from orchestration.config.keys import find_keys, parts
 from orchestration.config.part_checks import UNIONS
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.files import FORMATS
+from training.evaluation.files import FORMATS
 from training.specs import EngineSettings
 
 FOREIGN = sorted(KEYS)

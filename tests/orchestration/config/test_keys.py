@@ -13,8 +13,8 @@ from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.spec import doc_of, key, spec
 from tests.english import banned_phrases
+from training.evaluation.tasks import TaskFile
 from training.optimizers import SCHEDULES
-from training.tasks import TaskFile
 
 EVERY = [(part, key) for part in keys.parts() for key in part.keys]
 

@@ -14,7 +14,7 @@ import pytest
 from orchestration.cli import main
 from orchestration.config import load_task, tasks_of
 from preprocessing.errors import BadInput
-from training.tasks import GenerationTask, LoglikelihoodChoice, PerplexityTask, TaskFile
+from training.evaluation.tasks import GenerationTask, LoglikelihoodChoice, PerplexityTask, TaskFile
 
 HERE = Path(__file__).parent / "lm_eval"
 NAMES = sorted(file.stem for file in HERE.glob("*.yaml"))

@@ -14,7 +14,7 @@ from orchestration.config import task_of_csv
 from pipeline.readers import CsvReader
 from preprocessing.errors import BadInput
 from tests.pipeline.readers.reading import texts
-from training.tasks import Classification, Regression, TaskFile
+from training.evaluation.tasks import Classification, Regression, TaskFile
 
 
 def table(folder: Path, name: str = "my.csv", rows: int = 200) -> Path:

@@ -19,8 +19,8 @@ from preprocessing.objectives import MaskedLM
 from preprocessing.packing import Contiguous
 from preprocessing.rows import impossible
 from preprocessing.spec import spec
+from training.evaluation.tasks import TaskPart
 from training.specs import Architecture, PositionEmbedding
-from training.tasks import TaskPart
 
 
 @spec

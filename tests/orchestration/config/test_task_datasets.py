@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from orchestration.config import list_names, load_task
-from training.files import DatasetsFormat, SquadFormat, read
-from training.tasks import SplitRecords, TaskFile, TaskItem
+from training.evaluation.files import DatasetsFormat, SquadFormat, read
+from training.evaluation.tasks import SplitRecords, TaskFile, TaskItem
 
 NAMES = {
     "cola": ["unacceptable", "acceptable"],

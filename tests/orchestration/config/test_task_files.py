@@ -14,9 +14,9 @@ from orchestration.config import find_unavailable, list_names, load, load_task, 
 from orchestration.jobs.paper_figures import paper_figures
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
-from training.files import Records, WholeFileFormat
-from training.likelihood import PerplexityText
-from training.tasks import (
+from training.evaluation.files import Records, WholeFileFormat
+from training.evaluation.likelihood import PerplexityText
+from training.evaluation.tasks import (
     EACH,
     T5,
     Classification,
@@ -33,7 +33,7 @@ from training.tasks import (
     as_text,
     split_availability,
 )
-from training.tasks import TASKS as HELD_OUT
+from training.evaluation.tasks import TASKS as HELD_OUT
 
 TASKS = list_names("tasks")
 METRICS = {  # kind of task -> its possible metrics; scores.md 1.1 to 1.4

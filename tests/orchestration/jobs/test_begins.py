@@ -18,8 +18,8 @@ from orchestration.launch.eval_trial import EvalTrial, evaluate_cell
 from orchestration.progress import ignore_progress
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import make_request, score_one
+from training.evaluation.tasks import TrialScore
 from training.formats import load_weights
-from training.tasks import TrialScore
 
 
 def test_weights_of_several_steps_are_scored_as_a_curve(target: EvalTarget, data: Path, trial_names: list[str]) -> None:

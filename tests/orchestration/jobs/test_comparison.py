@@ -22,9 +22,16 @@ from orchestration.reports import PREDICTIONS, QUESTIONS, SCORE_FILE, ComparedTa
 from orchestration.terminal import views
 from orchestration.tracking.runs import client_of
 from preprocessing.errors import BadInput
-from training.metrics import mcnemar
-from training.tasks import Classification, LoglikelihoodChoice, SelectedTrials, TaskItem, TaskScore, question_of
-from training.tasks.loglikelihood_choice import LikelihoodChoice, LikelihoodOptions, LogP
+from training.evaluation.metrics import mcnemar
+from training.evaluation.tasks import (
+    Classification,
+    LoglikelihoodChoice,
+    SelectedTrials,
+    TaskItem,
+    TaskScore,
+    question_of,
+)
+from training.evaluation.tasks.loglikelihood_choice import LikelihoodChoice, LikelihoodOptions, LogP
 
 PIQA = LoglikelihoodChoice(choices=("{a}", "{b}"), metrics=("accuracy",))
 COLA = Classification(text="a", label="b", labels=("0", "1"), metrics=("matthews", "f1", "accuracy"))
@@ -177,7 +184,7 @@ def test_seeds_of_a_recipe_are_averaged(tmp_path: Path, logged: None) -> None:
 def test_metrics_that_are_no_means_are_recomputed(
     tmp_path: Path, logged: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("training.metrics.comparison.RECOMPUTED_DRAWS", 100)
+    monkeypatch.setattr("training.evaluation.metrics.comparison.RECOMPUTED_DRAWS", 100)
     rng = np.random.default_rng(1)
     items = [TaskItem(f"cola.tsv:{n}", (f"sentence {n}",), int(rng.integers(2))) for n in range(40)]
     for name, share, rate in (("a", 0.6, 0.1), ("b", 0.9, 0.2)):

@@ -28,9 +28,9 @@ from tests.orchestration.jobs.runs import (
     write_questions,
     write_reviews,
 )
-from training.tasks import Classification, ClozeItem, ClozeItems, SelectedTrials, TaskItem, TaskScore
-from training.tasks import Task as HeldOut
-from training.tasks.part import LabeledExamples
+from training.evaluation.tasks import Classification, ClozeItem, ClozeItems, SelectedTrials, TaskItem, TaskScore
+from training.evaluation.tasks import Task as HeldOut
+from training.evaluation.tasks.part import LabeledExamples
 
 
 def test_task_is_scored_from_pretrained_and_random_weights_and_saved(

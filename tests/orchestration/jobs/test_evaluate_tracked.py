@@ -21,8 +21,8 @@ from orchestration.tracking import scores, store_timeout
 from orchestration.tracking.runs import client_of
 from preprocessing.errors import SesameError
 from training.evaluation import EvalResult
+from training.evaluation.tasks import Classification, TaskItem
 from training.finetuning import Tuning
-from training.tasks import Classification, TaskItem
 
 GLUE = {"cola": "matthews", "sst2": "accuracy", "mrpc": "accuracy", "stsb": "spearman"}
 GLUE |= {"qqp": "accuracy", "mnli": "accuracy", "qnli": "accuracy", "rte": "accuracy"}

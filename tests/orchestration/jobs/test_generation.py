@@ -26,8 +26,8 @@ from preprocessing.tokenization import Vocab
 from tests.training.encoder_decoders import BART
 from tests.training.parity import ONE_PAD, built, hf, weights
 from training.evaluation import net_of
+from training.evaluation.generation import GeneratedText
 from training.formats import save_weights, to_transformers
-from training.generation import GeneratedText
 from training.losses import MaskedTokens, NextToken
 from training.model_spec import ModelSpec
 from training.optimizers import AdamW
@@ -125,7 +125,7 @@ def test_a_text_depends_on_its_prompt_and_number_and_not_on_other_prompts(spec: 
 
 
 def test_a_repetition_penalty_makes_repeated_tokens_less_likely(tmp_path: Path) -> None:
-    """The scores equal those of transformers in tests/training/generation."""
+    """The scores equal those of transformers in tests/training/evaluation/generation."""
     folder = write_finished_run(DECODER, tmp_path / "run")
     counts = []
     for penalty in (1.0, 100.0):

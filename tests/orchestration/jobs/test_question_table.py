@@ -6,8 +6,8 @@ import pytest
 
 from orchestration.jobs.question_table import make_question_table
 from orchestration.jobs.score_records import _is_correct
-from training.tasks import ExtractiveQA, LoglikelihoodChoice, TaskItem, TaskPrompt, TokenClassification
-from training.tasks.loglikelihood_choice import LikelihoodOptions
+from training.evaluation.tasks import ExtractiveQA, LoglikelihoodChoice, TaskItem, TaskPrompt, TokenClassification
+from training.evaluation.tasks.loglikelihood_choice import LikelihoodOptions
 
 WORD = LoglikelihoodChoice(choices=("{word}",), metrics=("last_word",))
 WORD_ITEM = TaskItem("a", (LikelihoodOptions(("the",), (" cat",), ("cat",)),), 0)

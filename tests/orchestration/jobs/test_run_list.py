@@ -12,7 +12,7 @@ from orchestration.cli import main
 from orchestration.jobs import list_runs, stages, summarize_run
 from orchestration.jobs.runs import RESULT
 from preprocessing.lock import hold_lock
-from training.tasks import SelectedTrials, TaskScore
+from training.evaluation.tasks import SelectedTrials, TaskScore
 
 ID = "0123456789abcdef0123456789abcdef"
 

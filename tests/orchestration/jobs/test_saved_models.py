@@ -21,7 +21,7 @@ from orchestration.tracking import store_timeout
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import ByteLevelBPE, train
 from tests.orchestration.jobs.runs import make_request, write_questions, write_transformers_directory
-from training.tasks import Classification, TaskFile, TaskScore
+from training.evaluation.tasks import Classification, TaskFile, TaskScore
 
 
 def save(target: EvalTarget, request: EvalRequest, to: Path) -> tuple[list[TaskPlan], list[TaskScore], list[str]]:

@@ -10,7 +10,7 @@ from orchestration import figures
 from orchestration.jobs import score_figures
 from tests.orchestration.jobs.test_evaluate_tracked import HANS, make_plan
 from training.evaluation import EvalResult
-from training.tasks import STARTS, SelectedTrials, TaskScore, TextToText
+from training.evaluation.tasks import STARTS, SelectedTrials, TaskScore, TextToText
 
 
 def confusion_arguments(kind: Any, answers: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:

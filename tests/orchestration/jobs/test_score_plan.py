@@ -22,8 +22,8 @@ from tests.orchestration.jobs.runs import (
     write_questions,
     write_transformers_directory,
 )
+from training.evaluation.tasks import TaskFile
 from training.run import load_run
-from training.tasks import TaskFile
 
 
 def test_sequences_longer_than_in_pretraining_give_a_warning(

@@ -20,9 +20,9 @@ from orchestration.progress import ignore_progress
 from orchestration.reports import PREDICTIONS
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.runs import finished_run, write_reviews
+from training.evaluation.tasks.part import Way
 from training.finetuning import loop
 from training.specs import EngineSettings
-from training.tasks.part import Way
 
 STEPS: Final = 40
 DEVICES: Final = [

@@ -11,11 +11,11 @@ from preprocessing.tokenization import Vocab
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
 from training.evaluation import EvaluatedModel, SampledTask, evaluate_likelihoods, read_samples, write_samples
+from training.evaluation.tasks import LoglikelihoodChoice, TaskItem
+from training.evaluation.tasks.loglikelihood_choice import LikelihoodOptions
 from training.formats import build_model
 from training.loop import Callbacks, pretrain
 from training.run import DOWNSTREAM, Run
-from training.tasks import LoglikelihoodChoice, TaskItem
-from training.tasks.loglikelihood_choice import LikelihoodOptions
 
 Metrics = dict[int, dict[str, float]]
 KIND = LoglikelihoodChoice(choices=("{a}", "{b}"), metrics=("accuracy", "accuracy_character"))

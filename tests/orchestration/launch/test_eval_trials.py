@@ -28,8 +28,8 @@ from orchestration.progress import ignore_progress
 from preprocessing.errors import Preempted, ResourceError
 from tests.orchestration.jobs.runs import finished_run, write_questions, write_reviews
 from training.evaluation import EvalResult
+from training.evaluation.tasks import TaskFile
 from training.specs import EngineSettings
-from training.tasks import TaskFile
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # a busy machine takes minutes to start Ray's processes
 

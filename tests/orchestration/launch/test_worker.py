@@ -17,8 +17,8 @@ from preprocessing.errors import BadInput
 from preprocessing.tokenization import Vocab
 from tests.training.corpora import gpt, mini_corpus, mini_run
 from training.engines.local import LocalEngine
+from training.evaluation.generation import generate_samples
 from training.formats import build_model
-from training.generation import generate_samples
 from training.loop import Callbacks, pretrain
 from training.run import Run, write_run
 

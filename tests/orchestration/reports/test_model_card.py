@@ -16,8 +16,8 @@ from orchestration.reports.model_card import card, model_card
 from preprocessing.errors import BadInput
 from tests.orchestration.jobs.test_pretrain import SPANBERT, write_finished_run
 from tests.training.corpora import mini_corpus
+from training.evaluation.tasks import SelectedTrials, TaskScore
 from training.run import load_stored_run
-from training.tasks import SelectedTrials, TaskScore
 
 SCORE = TaskScore(
     "next_sentence",

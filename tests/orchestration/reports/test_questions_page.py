@@ -9,9 +9,9 @@ import pytest
 
 from orchestration.reports import AnswerPage, questions_page
 from orchestration.reports.questions_page import page as page_module
-from training.tasks import Classification, LoglikelihoodChoice, question_of, show_answer
-from training.tasks.labeled_task import TaskItem
-from training.tasks.loglikelihood_choice import LikelihoodOptions
+from training.evaluation.tasks import Classification, LoglikelihoodChoice, question_of, show_answer
+from training.evaluation.tasks.labeled_task import TaskItem
+from training.evaluation.tasks.loglikelihood_choice import LikelihoodOptions
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=y> & \" ' \u202e {{ braces }}"
 SST = Classification(text="a", label="b", labels=("0", "1"))

@@ -9,8 +9,8 @@ from pathlib import Path
 from orchestration.reports import SCORE_FILE, load_score, score_csv, score_page, score_rows, score_values
 from orchestration.reports.score_table import scale_value
 from tests.orchestration.config.test_task_files import METRICS
-from training.metrics import PairedDifference
-from training.tasks import SelectedTrials, TaskScore
+from training.evaluation.metrics import PairedDifference
+from training.evaluation.tasks import SelectedTrials, TaskScore
 
 
 def score(task: str, **more: object) -> TaskScore:

@@ -12,7 +12,7 @@ from orchestration.config import list_names, tasks_of
 from orchestration.reports import find_available_tasks
 from orchestration.terminal import views
 from tests.orchestration.jobs.runs import write_task_file
-from training.tasks import SplitAvailability
+from training.evaluation.tasks import SplitAvailability
 
 
 @pytest.fixture

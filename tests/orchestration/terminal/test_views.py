@@ -9,7 +9,7 @@ from rich.table import Table
 from orchestration.launch.job_server import SubmittedJob
 from orchestration.terminal import views
 from preprocessing.manifest import Count, Ledger, Manifest
-from training.tasks import TaskScore
+from training.evaluation.tasks import TaskScore
 
 
 def test_added_bytes_are_not_shown_as_dropped() -> None:

@@ -26,7 +26,7 @@ from orchestration.jobs.paper_figures import paper_figures
 from orchestration.tracking import metadata, names
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
-from training.tasks import SelectedTrials, TaskScore
+from training.evaluation.tasks import SelectedTrials, TaskScore
 
 INVALID = (
     "paper.glue.mrpc (test)",

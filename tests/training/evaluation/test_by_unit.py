@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from training.evaluation.by_unit import by_unit, constant, of_constant, units_of
+from training.evaluation.likelihood import LogP
 from training.evaluation.likelihoods import _constant_choice
 from training.evaluation.scoring import with_majority
-from training.likelihood import LogP
-from training.tasks import (
+from training.evaluation.tasks import (
     Classification,
     ExtractiveQA,
     Generation,
@@ -24,8 +24,8 @@ from training.tasks import (
     classification,
     regression,
 )
-from training.tasks.extractive_qa import SpanPrediction
-from training.tasks.loglikelihood_choice import LikelihoodChoice, LikelihoodOptions
+from training.evaluation.tasks.extractive_qa import SpanPrediction
+from training.evaluation.tasks.loglikelihood_choice import LikelihoodChoice, LikelihoodOptions
 
 MRPC = Classification(text="a", text_pair="b", label="l", labels=("0", "1"), metrics=("f1", "accuracy"))
 COLA = Classification(text="a", label="l", labels=("0", "1"), metrics=("matthews", "accuracy"))

@@ -12,11 +12,11 @@ from preprocessing.tokenization import Vocab
 from tests.training.encoder_decoders import BART
 from tests.training.held_out import with_test_split
 from training.evaluation import EvaluatedModel, fill_in
+from training.evaluation.tasks import Cloze, ClozeItem, ClozeItems
 from training.losses import MaskedTokens, NextToken, ReplacedTokenDetection
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, GeneratorDiscriminator, LearnedPositions
-from training.tasks import Cloze, ClozeItem, ClozeItems
 
 SMALL: dict[str, Any] = {
     "num_hidden_layers": 1,

@@ -13,12 +13,7 @@ from preprocessing.tokenization import INSERTS, ByteLevelBPE, Template, Vocab, W
 from training.evaluation.eval_result import EvalResult, EvaluatedModel
 from training.evaluation.finetune_trial import engine_of, finetune_task
 from training.evaluation.scoring import of_repeated
-from training.finetuning import TaskModel, Tuning, groups, orders, train_head
-from training.losses import MaskedTokens, NextToken
-from training.model import Model
-from training.model_spec import ModelSpec
-from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions
-from training.tasks import (
+from training.evaluation.tasks import (
     Classification,
     ExtractiveQA,
     Grid,
@@ -28,7 +23,12 @@ from training.tasks import (
     TaskPrompt,
     TokenClassification,
 )
-from training.tasks.grid import VARIED
+from training.evaluation.tasks.grid import VARIED
+from training.finetuning import TaskModel, Tuning, groups, orders, train_head
+from training.losses import MaskedTokens, NextToken
+from training.model import Model
+from training.model_spec import ModelSpec
+from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions
 
 TEXT: Final = "Ada Lovelace wrote the first program . It computes numbers ; Babbage said so in London , long ago ."
 PAIR: Final = Classification(text="a", text_pair="b", label="label", labels=("no", "yes"))

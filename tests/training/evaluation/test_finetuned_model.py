@@ -17,13 +17,20 @@ from tests.training.parity import hf
 from training.evaluation import EvaluatedModel, FinetunedModel, check_savable, fit_labels, score_finetuned
 from training.evaluation.finetune_trial import finetune_task
 from training.evaluation.scoring import encode_items
+from training.evaluation.tasks import (
+    Classification,
+    ExtractiveQA,
+    LabeledTask,
+    Regression,
+    TaskItem,
+    TokenClassification,
+)
 from training.finetuning import Tuning, outputs
 from training.formats import auto_class
 from training.losses import MaskedTokens, NextToken
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, LearnedPositions
-from training.tasks import Classification, ExtractiveQA, LabeledTask, Regression, TaskItem, TokenClassification
 
 LENGTH: Final = 64
 SIZE: Final = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2}

@@ -8,12 +8,12 @@ from preprocessing.collate import collate_unpadded
 from preprocessing.schema import IGNORE
 from training.evaluation import Budget, finetune
 from training.evaluation.finetuning import examples_of
+from training.evaluation.tasks import LabeledExamples, Task
 from training.finetuning import RowLabel, TaskModel
 from training.losses import MaskedTokens, NextToken, ReplacedTokenDetection, SentencePair
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.specs import Decoder, Encoder, GeneratorDiscriminator, LearnedPositions
-from training.tasks import LabeledExamples, Task
 
 ENCODER = ModelSpec(
     model=Encoder(

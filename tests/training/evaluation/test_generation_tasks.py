@@ -15,6 +15,7 @@ from training.evaluation import generation_tasks as module
 from training.evaluation.eval_result import EvaluatedModel
 from training.evaluation.generation_tasks import evaluate_generation, stops
 from training.evaluation.prompt_formats import PromptDataset, copies_of, prompt_format_of
+from training.evaluation.tasks import Classification, Generation, GenerationSettings, TaskItem, TaskPrompt, TextToText
 from training.finetuning import Tuning
 from training.losses import MaskedTokens, NextToken
 from training.model import Model
@@ -28,7 +29,6 @@ from training.specs import (
     Seq2SeqLearnedPositions,
     TwoStream,
 )
-from training.tasks import Classification, Generation, GenerationSettings, TaskItem, TaskPrompt, TextToText
 
 WORDS = ["ape", "bee", "cat", "dog", "elk", "fox", "gnu", "hen"]
 SIZES: dict[str, Any] = {

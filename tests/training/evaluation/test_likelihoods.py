@@ -10,15 +10,15 @@ from typing import Any, cast
 import pytest
 
 from preprocessing.errors import BadInput
-from tests.training.likelihood.nets import LONG, net, vocabulary
-from tests.training.likelihood.test_others import electra
+from tests.training.evaluation.likelihood.nets import LONG, net, vocabulary
+from tests.training.evaluation.likelihood.test_others import electra
 from tests.training.parity import TEXT, weights
 from training.evaluation.eval_result import EvaluatedModel
+from training.evaluation.files import JsonlFormat, LinesFormat, WholeFileFormat
+from training.evaluation.likelihood import LikelihoodModel, Perplexity, PerplexityText, Windowing
+from training.evaluation.likelihood.models import score_causal
 from training.evaluation.likelihoods import evaluate_likelihoods
-from training.files import JsonlFormat, LinesFormat, WholeFileFormat
-from training.likelihood import LikelihoodModel, Perplexity, PerplexityText, Windowing
-from training.likelihood.models import score_causal
-from training.tasks import ContextLength, LoglikelihoodChoice, PerplexityTask, SplitRecords, TaskItem
+from training.evaluation.tasks import ContextLength, LoglikelihoodChoice, PerplexityTask, SplitRecords, TaskItem
 
 PAIRS = [
     {"good": "The quick fox jumps.", "bad": "The quick fox jump.", "kind": "one"},

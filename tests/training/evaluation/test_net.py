@@ -18,13 +18,13 @@ from tests.training.parity import loaded as by_transformers
 from training.evaluation.eval_result import EvaluatedModel
 from training.evaluation.finetune_trial import finetune_task
 from training.evaluation.net import net_of, net_of_folder
+from training.evaluation.tasks import Classification, TaskItem
 from training.finetuning import Tuning
 from training.formats import save_weights, to_transformers
 from training.losses import MaskedTokens
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.specs import Encoder, LearnedPositions
-from training.tasks import Classification, TaskItem
 
 LEARNED = ["The quick brown fox jumps over the lazy dog.", "Pack my box with five dozen liquor jugs!"] * 20
 TEXT = "The quick fox jumps!"

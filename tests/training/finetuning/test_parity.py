@@ -22,13 +22,13 @@ from preprocessing.schema import IGNORE
 from preprocessing.tokenization import ByteLevelBPE, TokenizerSpec, Vocab, WordPiece, train
 from tests.training.parity import hf
 from training.engines.local import LocalEngine
+from training.evaluation.tasks import LabeledTask
 from training.finetuning import LanguageModelTarget, NoAnswer, Target, TaskModel, Tuning, orders, train_head
 from training.formats import bert, gpt2
 from training.losses import MaskedTokens, NextToken
 from training.model_spec import ModelSpec
 from training.optimizers import rate
 from training.specs import Decoder, Encoder, EngineSettings, LearnedPositions
-from training.tasks import LabeledTask
 
 LENGTH, COUNT = 24, 20
 STILL: Final = {

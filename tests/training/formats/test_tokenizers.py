@@ -14,9 +14,9 @@ from preprocessing.tokenization import Template, Vocab, of_folder, train
 from tests.family import RECIPES, recipe
 from tests.preprocessing.toy import ToyShard, ToyStore
 from tests.training.parity import hf
+from training.evaluation.generation import Prompt
+from training.evaluation.tasks.held_out import pair_row, row
 from training.formats.export import save_tokenizer
-from training.generation import Prompt
-from training.tasks.held_out import pair_row, row
 
 TEXT = ["the cat sat on the mat", "a dog ran to the park", "it was in the town that he met her", "they sat down"] * 30
 SMALL = {"wordpiece": 60, "byte_level_bpe": 300, "unigram": 32, "sentencepiece_bpe": 50, "word_level": 40, "bytes": 300}

@@ -25,11 +25,11 @@ from tests.mini_world import AT, CLS, SEP, World, unigram_entropy, world
 from tests.training.batches import collate_unpadded
 from tests.training.learning.test_learning import TINY, Specials
 from training.evaluation import Budget, finetune
+from training.evaluation.tasks import LabeledExamples, Task
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection
 from training.losses.heads.replaced_token_detection import original_ids
 from training.model import Model, parameter_groups
 from training.specs import GeneratorDiscriminator, LearnedPositions
-from training.tasks import LabeledExamples, Task
 
 ELECTRA = GeneratorDiscriminator(
     **TINY,
