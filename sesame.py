@@ -109,10 +109,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from orchestration.config import Recipe
+    from orchestration.evaluation.label_prediction import LabelPrediction
+    from orchestration.evaluation.prediction import TokenPrediction
     from orchestration.jobs import Job, JobFlags
-    from orchestration.jobs.eval_request import FinetunedSource
-    from orchestration.jobs.label_prediction import LabelPrediction
-    from orchestration.jobs.prediction import TokenPrediction
+    from orchestration.jobs.finetuned_source import FinetunedSource
     from orchestration.progress import Report
     from orchestration.terminal.inspect import DecodedExample
     from preprocessing.manifest import Manifest
@@ -404,16 +404,9 @@ class Session:
         directory for each, and stderr names the saved trial. BadInput if a task does not exist, a value has the wrong
         type, or no task uses a value.
         """
-        from orchestration.jobs import (
-            cluster_of,
-            eval_request,
-            eval_target,
-            eval_tasks_of,
-            evaluate,
-            finetuned_source,
-            saved_models,
-            score_plan,
-        )
+        from orchestration.config import tasks_from_words
+        from orchestration.evaluation import eval_request, eval_target, evaluate, saved_models, score_plan
+        from orchestration.jobs import cluster_of, eval_tasks_of, finetuned_source
         from orchestration.terminal import announce
 
         files = (
@@ -435,7 +428,7 @@ class Session:
             own, files = [task], files or directory
         words = named or ([] if tables or own else eval_tasks_of(self._flags))
         request = eval_request.EvalRequest(
-            tasks=own or eval_request.tasks_from_words(words, tables, lines.append),
+            tasks=own or tasks_from_words(words, tables, lines.append),
             task_data_dir=files,
             with_baseline=baseline == "random_init" and not self._finetuned,
             machine=cluster.engine,
@@ -513,8 +506,8 @@ class Session:
 
         BadInput if the run is not finished, or if the model predicts neither tokens nor labels.
         """
-        from orchestration.jobs.label_prediction import predict_labels
-        from orchestration.jobs.prediction import predict_tokens
+        from orchestration.evaluation.label_prediction import predict_labels
+        from orchestration.evaluation.prediction import predict_tokens
 
         each = [one for text in texts for one in (text if isinstance(text, list) else [text])]
         _require_texts("texts", each)

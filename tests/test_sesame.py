@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import sesame
-from orchestration.jobs import JobFlags, eval_target, evaluate, open_job, pretrain, run_of, score_plan
-from orchestration.jobs.eval_request import EvalTarget
+from orchestration.evaluation import eval_target, evaluate, score_plan
+from orchestration.evaluation.eval_request import EvalTarget
+from orchestration.jobs import JobFlags, open_job, pretrain, run_of
 from orchestration.version import DISTRIBUTION, sesame_version
 from tests import notebook
 from tests.training.corpora import mini_corpus
@@ -215,11 +216,11 @@ def test_the_module_contains_no_jobs() -> None:
     assert ours <= {
         *("orchestration.cli", "orchestration.config", "orchestration.jobs", "orchestration.launch"),
         *(
-            "orchestration.jobs.eval_request",
+            "orchestration.evaluation.eval_request",
             "orchestration.jobs.finetuned_source",
             "orchestration.jobs.generation",
-            "orchestration.jobs.label_prediction",
-            "orchestration.jobs.prediction",
+            "orchestration.evaluation.label_prediction",
+            "orchestration.evaluation.prediction",
             "orchestration.jobs.stages",
             "orchestration.progress",
             "orchestration.reports",

@@ -37,7 +37,7 @@ from orchestration.config.own_task import task_of_csv
 from orchestration.config.recipe import Cluster, Recipe, compute_digest
 from orchestration.config.serialize import to_non_defaults, to_yaml
 from orchestration.config.shortening import describe_shortening, fit_warmup, shorten
-from orchestration.config.task_files import add_task, beside_first, load_task, tasks_of
+from orchestration.config.task_files import add_task, beside_first, load_task, tasks_from_words, tasks_of
 
 __all__ = [
     "SCALES",
@@ -81,6 +81,7 @@ __all__ = [
     "shorten",
     "split_overrides",
     "task_of_csv",
+    "tasks_from_words",
     "tasks_of",
     "to_non_defaults",
     "to_yaml",

@@ -1,14 +1,16 @@
 """Loads tasks by name, group or path, and determines the directories of their data files."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestration.config.library import HOME, find_labeled_form, list_names, open_document, refuse_name, task_groups
 from orchestration.config.lm_eval_files import is_lm_eval_file, load_lm_eval_task
 from orchestration.config.loading import validate
+from orchestration.config.own_task import task_of_csv
 from preprocessing.errors import BadInput
-from training.evaluation.tasks import EACH, LmEvalRecords, SplitRecords, TaskFile, to_text_task
+from training.evaluation.tasks import EACH, TASKS, LmEvalRecords, SplitRecords, TaskFile, to_text_task
 
 A = TypeVar("A", TaskFile, TaskFile | str)
 
@@ -121,3 +123,29 @@ def beside_first(task: TaskFile) -> TaskFile:
         return dataclasses.replace(split, paths=tuple(paths), fallbacks=tuple(map(reorder, split.fallbacks)), **more)
 
     return dataclasses.replace(task, files={name: reorder(split) for name, split in task.files.items()})
+
+
+def tasks_from_words(
+    words: str | Sequence[str], tables: Sequence[str] = (), describe: Callable[[str], object] | None = None
+) -> list[TaskFile | str]:
+    """The tasks of names, groups and files (`glue,squad2,mine.yaml`, `next_sentence`) and of tables
+    (`my.csv:text,label`), without duplicates. `describe` receives a line about each table.
+
+    Raises BadInput if a name is unknown, a table has the wrong form, two tasks have the same name, or `words` contains
+    no name.
+    """
+    tasks_by_name = dict[str, tuple[TaskFile | str, str]]()  # by name: the task, and the word that named it
+    for word in filter(None, map(str.strip, words.split(",") if isinstance(words, str) else words)):
+        for task in [word] if word in TASKS else tasks_of(word):
+            add_task(tasks_by_name, task, word)
+    if words and not tasks_by_name:
+        raise BadInput(f"invalid --tasks: got {words!r}, expected names of tasks; `sesame tasks` lists them")
+    notes = list[str]()
+    for name in tables:
+        task, line = task_of_csv(name)
+        if add_task(tasks_by_name, task, name):
+            notes.append(line)
+    if describe is not None:
+        for line in notes:
+            describe(line)
+    return [task for task, _ in tasks_by_name.values()]

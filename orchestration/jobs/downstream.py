@@ -27,7 +27,7 @@ def task_names(cluster: Cluster) -> tuple[str, ...]:
 def _tasks(cluster: Cluster) -> list[Any]:
     if not cluster.downstream_tasks:
         return []
-    from orchestration.jobs.eval_request import tasks_from_words
+    from orchestration.config import tasks_from_words
 
     return tasks_from_words(list(cluster.downstream_tasks))
 
@@ -75,7 +75,7 @@ def write_downstream_sample(cluster: Cluster, run: Path, corpus: Path) -> None:
     if not tasks:
         return
     from orchestration.jobs import held_out
-    from orchestration.jobs.score_plan import read_scored_items
+    from orchestration.jobs.task_splits import read_scored_items
     from training.evaluation import SampledTask, write_samples
 
     if reasons := held_out.find_too_few(corpus, [task for task in tasks if isinstance(task, str)], labels=1).values():

@@ -1,11 +1,11 @@
 """The source of a fine-tuned model that is scored without training: its task head, its labels, and its task."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from orchestration.config import validate
-from orchestration.jobs.eval_request import FinetunedSource
 from orchestration.jobs.job_flags import JobFlags
 from orchestration.jobs.run_names import refuse_another_run
 from orchestration.launch import CARD, RUN, SAVED
@@ -15,6 +15,21 @@ from preprocessing.tokenization import of_folder, with_template
 from training.evaluation.tasks import TaskFile
 
 _HEADS: Final = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+
+
+@dataclass(frozen=True)
+class FinetunedSource:
+    """The task head of a fine-tuned model."""
+
+    folder: Path
+    kind: str  # kind of its fine-tuning target
+    labels: tuple[str, ...]  # () for answers and choices
+    about: Mapping[str, Any] = field(default_factory=dict)  # the content of SAVED; {} for a model of transformers
+
+    @property
+    def length(self) -> int:
+        """Maximum tokens of a sequence in the fine-tuning; 0: unknown."""
+        return int(self.about.get("max_seq_length", 0))
 
 
 def find_finetuned(folder: Path) -> FinetunedSource | None:

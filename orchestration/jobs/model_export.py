@@ -7,11 +7,10 @@ from pathlib import Path
 from orchestration import launch, tracking
 from orchestration.full_disk import AGAIN, explain_full_disk
 from orchestration.jobs import hub, stages
-from orchestration.jobs.eval_target import evaluations_of
 from orchestration.jobs.finetuned_source import find_finetuned
 from orchestration.jobs.job import JobFlags
 from orchestration.jobs.run_names import refuse_another_run
-from orchestration.jobs.runs import list_saved_steps, run_folder
+from orchestration.jobs.runs import evaluations_of, list_saved_steps, run_folder
 from orchestration.reports.model_card import model_card
 from preprocessing.errors import BadInput
 from preprocessing.files import from_checked_json, is_new, of_kind, sums_of, whole_folder, write_atomic

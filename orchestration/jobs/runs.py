@@ -144,3 +144,8 @@ def require_corpus(job: Job) -> Path:
             "with `sesame run`"
         )
     return stage.folder
+
+
+def evaluations_of(out: Path, name: str, digest: str) -> Path:
+    """The directory of the scores of a `transformers` model: its name, and the first digits of its digest."""
+    return out / "evals" / f"{name}-{digest[:8]}"

@@ -9,7 +9,8 @@ import typer
 
 import sesame
 from orchestration import cli
-from orchestration.jobs import export, leaderboard
+from orchestration.evaluation import leaderboard
+from orchestration.jobs import export
 from preprocessing.errors import BadInput
 from training.specs.engine_settings import EngineSettings
 

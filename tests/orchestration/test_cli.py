@@ -16,12 +16,13 @@ from orchestration.cli import main
 from orchestration.cli.groups import TextOptions
 from orchestration.cli.shared import flags_of, job_command
 from orchestration.config import list_names, load
-from orchestration.jobs import JobFlags, model_export, open_job, pretrain, ray_stages
+from orchestration.evaluation import ray_stages
+from orchestration.jobs import JobFlags, model_export, open_job, pretrain
 from orchestration.terminal import output, show_wait
 from orchestration.tracking import ModelVersion
 from orchestration.version import sesame_version
 from preprocessing.errors import DataError, Diverged, Preempted, ResourceError
-from tests.orchestration.jobs.runs import finished_run, write_reviews
+from tests.orchestration.evaluation.runs import finished_run, write_reviews
 from tests.pages import ROOT
 from tests.training.corpora import mini_corpus
 from training.evaluation.tasks import STARTS, SelectedTrials, TaskScore

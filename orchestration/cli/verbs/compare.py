@@ -37,7 +37,7 @@ def compare(
 ) -> int:
     """Compare the scores of runs question by question, with intervals over questions and pretraining seeds."""
     with show_wait("importing"):
-        from orchestration.jobs import comparison
+        from orchestration.evaluation import comparison
         from orchestration.reports import comparison_rows, summarize_coverage
         from orchestration.terminal import views
 

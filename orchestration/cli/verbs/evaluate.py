@@ -31,7 +31,9 @@ def evaluate(
 ) -> int:
     """Evaluate a run on downstream tasks with the grids of papers, or score a fine-tuned model of --save again."""
     with show_wait("importing"):
-        from orchestration.jobs import cluster_of, eval_request, eval_target, finetuned_source, start_evaluation_early
+        from orchestration.config import tasks_from_words
+        from orchestration.evaluation import eval_request, eval_target
+        from orchestration.jobs import cluster_of, finetuned_source, start_evaluation_early
 
     flags = flags_of(run, overrides, where, cluster=cluster)
     hardware, target = cluster_of(flags), eval_target.subject_of(flags)
@@ -46,7 +48,7 @@ def evaluate(
     else:
         words = tasks or ("" if csv else eval_target.target_eval_tasks(flags))
         tables = list[str]()
-        named = eval_request.tasks_from_words(words, csv or (), tables.append)
+        named = tasks_from_words(words, csv or (), tables.append)
         announce((), tables)
     wanted = eval_request.EvalRequest(
         tasks=named,
@@ -58,7 +60,8 @@ def evaluate(
     )
     early = nullcontext() if output.dry_run else start_evaluation_early(target.folder, named, hardware)
     with early:
-        from orchestration.jobs import saved_models, score_plan, stages
+        from orchestration.evaluation import saved_models, score_plan
+        from orchestration.jobs import stages
         from orchestration.reports import score_rows, score_values
         from orchestration.terminal import views
 
@@ -78,8 +81,8 @@ def evaluate(
 
         with show_progress(output.progress) as report:
             report({"stage": "importing the evaluation"})
-            from orchestration.jobs import evaluate as evaluate_stage
-            from orchestration.jobs import leaderboard
+            from orchestration.evaluation import evaluate as evaluate_stage
+            from orchestration.evaluation import leaderboard
 
             left_out: list[SesameError] = []
             out, line = where.output_dir, flags.command_line

@@ -69,8 +69,8 @@ def generate(
         got = "both" if prompts else "neither"
         raise BadInput(f"generate: got {got} of PROMPT and --prompts, expected one of them; give prompts in one way")
     with show_wait("importing PyTorch"):
+        from orchestration.evaluation.eval_target import folder_of
         from orchestration.jobs import generation
-        from orchestration.jobs.eval_target import folder_of
         from orchestration.terminal import views
 
     given = prompts or generation.read_prompts(prompts_file or Path())

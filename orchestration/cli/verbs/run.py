@@ -62,11 +62,13 @@ def run(
             if job.has_estimated_steps:
                 job = open_job(flags)
                 announce(job.plan[3:], job.notes)
-            from orchestration.jobs import eval_request, ray_stages, samples_of
+            from orchestration.config import tasks_from_words
+            from orchestration.evaluation import eval_request, ray_stages
+            from orchestration.jobs import samples_of
             from orchestration.reports import score_rows, score_values
 
             wanted = eval_request.EvalRequest(
-                tasks=eval_request.tasks_from_words(job.recipe.eval_tasks),
+                tasks=tasks_from_words(job.recipe.eval_tasks),
                 task_data_dir=task_data_dir,
                 num_seeds=num_seeds,
                 max_train_samples=samples,

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from orchestration.config import find_unavailable, list_names, load, load_task, tasks_of
-from orchestration.jobs.paper_figures import paper_figures
+from orchestration.evaluation.paper_figures import paper_figures
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training.evaluation.files import Records, WholeFileFormat

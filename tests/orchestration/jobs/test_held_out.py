@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from orchestration.cli import main
+from orchestration.evaluation.eval_request import EvalRequest, EvalTarget
+from orchestration.evaluation.score_plan import plan_tasks
 from orchestration.jobs import Job, JobFlags, ablation, held_out, open_job
-from orchestration.jobs.eval_request import EvalRequest, EvalTarget
-from orchestration.jobs.score_plan import plan_tasks
 from orchestration.progress import ignore_progress
 from orchestration.reports.ablations import tables
 from pipeline.readers import TextReader, about_how_many

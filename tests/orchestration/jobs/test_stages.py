@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load, load_corpus
+from orchestration.evaluation.score_causes import name_options
 from orchestration.jobs import JobStage
-from orchestration.jobs.score_causes import name_options
 from orchestration.jobs.stages import COMMITS, MARK, other_values, plan
 from pipeline.spec import Clean
 

@@ -12,9 +12,10 @@ import pytest
 import ray
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayError
 
-from orchestration.jobs import eval_target
-from orchestration.jobs.eval_request import EvalRequest, tasks_from_words
-from orchestration.jobs.score_plan import plan_tasks
+from orchestration.config import tasks_from_words
+from orchestration.evaluation import eval_target
+from orchestration.evaluation.eval_request import EvalRequest
+from orchestration.evaluation.score_plan import plan_tasks
 from orchestration.launch import (
     EvalTrial,
     StopRequest,
@@ -26,7 +27,7 @@ from orchestration.launch import (
 )
 from orchestration.progress import ignore_progress
 from preprocessing.errors import Preempted, ResourceError
-from tests.orchestration.jobs.runs import finished_run, write_questions, write_reviews
+from tests.orchestration.evaluation.runs import finished_run, write_questions, write_reviews
 from training.evaluation import EvalResult
 from training.evaluation.tasks import TaskFile
 from training.specs import EngineSettings

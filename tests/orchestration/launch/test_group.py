@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from orchestration.config import load_cluster
-from orchestration.jobs import evaluate
-from orchestration.jobs.eval_request import EvalRequest
-from orchestration.jobs.eval_target import target_of_run
-from orchestration.jobs.score_plan import plan_tasks
+from orchestration.evaluation import evaluate
+from orchestration.evaluation.eval_request import EvalRequest
+from orchestration.evaluation.eval_target import target_of_run
+from orchestration.evaluation.score_plan import plan_tasks
 from orchestration.launch import group as launch
 from orchestration.launch import placement
 from orchestration.tracking import runs as track

@@ -11,7 +11,7 @@ from orchestration.cli import main
 from orchestration.config import list_names, tasks_of
 from orchestration.reports import find_available_tasks
 from orchestration.terminal import views
-from tests.orchestration.jobs.runs import write_task_file
+from tests.orchestration.evaluation.runs import write_task_file
 from training.evaluation.tasks import SplitAvailability
 
 

@@ -21,8 +21,8 @@ from mlflow.utils import validation
 from orchestration import figures, tracking
 from orchestration.config import list_names as all_names
 from orchestration.config import load, load_task
-from orchestration.jobs import score_records
-from orchestration.jobs.paper_figures import paper_figures
+from orchestration.evaluation import score_records
+from orchestration.evaluation.paper_figures import paper_figures
 from orchestration.tracking import metadata, names
 from orchestration.tracking import runs as track
 from preprocessing.errors import BadInput
