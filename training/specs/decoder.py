@@ -1,15 +1,18 @@
 """The decoder of GPT-like models, and of Transformer-XL with relative positions."""
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, require, spec
+from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
 from training.specs.attention_window import AlternatingWindow, FullAttention
 from training.specs.blocks import BlockSpec
+from training.specs.feed_forward import Activation
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, RelativePositions
-from training.specs.stack import Activation, Norm, Sharing, Stack
+from training.specs.stack import NormPosition, Sharing, Stack
+from training.specs.tensors import LinearSpec, ModelTensors, TableSpec, Tensors
 from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding
-from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
 from training.specs.work import BatchWork
 
 
@@ -23,7 +26,7 @@ class Decoder(Stack):
     """
 
     kind: Literal["decoder"] = "decoder"
-    norm_position: Norm = "pre"
+    norm_position: NormPosition = "pre"
     norm_eps: float = 1e-5
     activation: Activation = "gelu_tanh"
     position_embedding: Annotated[LearnedPositions | RelativePositions, BY_KIND] = key(
@@ -127,26 +130,33 @@ class Decoder(Stack):
         """Number of logits per target; an adaptive softmax counts only the first cluster, with most of the targets."""
         return self.cutoffs[0] if self.cutoffs else vocab_size
 
-    def weights(self, vocab_size: int) -> Weights:
-        others = self.position_embedding.rows * self.hidden_size + (
-            norm_weights(self.hidden_size) if self.norm_position == "pre" else 0
-        )
-        attentions = self.self_attentions(self.num_hidden_layers, self.num_hidden_layers)
-        if self.position_embedding.relative:  # five linear layers without biases, and two biases that all layers share
-            split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False)
-            attentions = LayerWeights(
-                self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size)
-            )
-            others += 2 * self.width_of_heads
-        tables = vocab_size * self.hidden_size
-        if self.token_embedding.div_val > 1:
-            bounds = (0, *self.cutoffs, vocab_size)
-            widths = [self.hidden_size // self.token_embedding.div_val**cluster for cluster in range(len(bounds) - 1)]
-            tables = sum((stop - start) * width for start, stop, width in zip(bounds, bounds[1:], widths, strict=False))
-            others += sum(linear_weights(width, self.hidden_size, bias=False) for width in widths)
-        if self.cutoffs:  # tensor parallelism does not split the tables of clusters
-            tables, others = 0, others + tables
-        return Weights(tables, (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers)), others)
+    @property
+    def attention(self) -> SelfAttentionSpec:
+        if self.position_embedding.relative:
+            return RelativeAttentionSpec(**self.attention_sizes, shares_biases=True)
+        return SelfAttentionSpec(**self.attention_sizes)
+
+    def tables(self, vocab_size: int) -> tuple[Tensors, ...]:
+        """The token table, or the tables of its clusters with their projections. Workers do not split those."""
+        if not self.cutoffs:
+            return (TableSpec("tokens", vocab_size, self.hidden_size, "rows"),)
+        if self.token_embedding.div_val == 1:
+            return (TableSpec("tokens", vocab_size, self.hidden_size),)
+        bounds = (0, *self.cutoffs, vocab_size)
+        widths = [self.hidden_size // self.token_embedding.div_val**cluster for cluster in range(len(bounds) - 1)]
+        tables, widen = list[Tensors](), list[Tensors]()
+        for cluster, (start, stop, width) in enumerate(zip(bounds, bounds[1:], widths, strict=False)):
+            tables.append(TableSpec(f"tokens.clusters.{cluster}", stop - start, width))
+            widen.append(LinearSpec(f"tokens.widen.{cluster}", width, (self.hidden_size,), bias=False))
+        return *tables, *widen
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        rows, attention = self.position_embedding.rows, self.attention
+        positions = (TableSpec("positions", rows, self.hidden_size),) if rows else ()
+        above = (self.norm("final_norm"),) if self.norm_position == "pre" else ()
+        shared = attention.biases if isinstance(attention, RelativeAttentionSpec) else ()
+        biases = (replace(one, name=f"blocks.0.attention.{one.name}") for one in shared)
+        return ModelTensors((*self.tables(vocab_size), *positions, *above, *biases), (self.block_tensors(),))
 
     def products(self, work: BatchWork) -> float:
         """The linear layer over the distances is not counted, because all sequences share its result."""

@@ -1,19 +1,18 @@
 """The encoder of BERT-like models."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
+from training.specs.attention import SelfAttentionSpec, WindowAttentionSpec
 from training.specs.attention_window import FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, SinusoidalPositions
 from training.specs.stack import Sharing, Stack
+from training.specs.tensors import LinearSpec, ModelTensors, Sublayer, TableSpec, Tensors
 from training.specs.token_embedding import PlainEmbedding
-from training.specs.weights import Weights, attention_weights, linear_weights, norm_weights
 from training.specs.work import BatchWork
-
-SUBLAYERS: Final = ("attention", "feed_forward")
 
 
 @spec
@@ -114,38 +113,44 @@ class Encoder(Stack):
         return self.layers_over(stages)
 
     @property
-    def tower(self) -> Weights:
-        """Weights of the layers, and of the modules between tables and layers."""
-        copies = {
-            name: self.num_hidden_groups if self.parameter_sharing in (name, "all") else self.num_hidden_layers
-            for name in SUBLAYERS
-        }
-        attentions = self.self_attentions(self.num_hidden_layers, copies["attention"])
-        if self.attention_window.global_first:  # the first token has separate queries, keys and values
-            split, _ = attention_weights(self.hidden_size, self.width_of_heads)
-            attentions = replace(attentions, split=attentions.split + split - self.hidden_size * self.width_of_heads)
-        widened = linear_weights(self.table_width, self.hidden_size) if self.table_width != self.hidden_size else 0
-        above = norm_weights(self.hidden_size) if self.norm_position == "pre" else 0
-        return Weights(
-            layers=(attentions, self.feed_forwards(self.num_hidden_layers, copies["feed_forward"])),
-            others=widened + above,
+    def attention(self) -> SelfAttentionSpec:
+        if not self.attention_window.narrows(0):
+            return SelfAttentionSpec(**self.attention_sizes)
+        before, after = self.attention_window.sides
+        first = self.attention_window.global_first
+        return WindowAttentionSpec(**self.attention_sizes, before=before, after=after, global_first=first)
+
+    def sublayers(self) -> tuple[Sublayer, ...]:
+        """Layers of a group share the weights of a sublayer with those of its first layer (ALBERT 3.1)."""
+        groups = [layer * self.num_hidden_groups // self.num_hidden_layers for layer in range(self.num_hidden_layers)]
+        owners = tuple(map(groups.index, groups))
+        return tuple(
+            replace(sublayer, owners=owners) if self.parameter_sharing in (sublayer.name, "all") else sublayer
+            for sublayer in Stack.sublayers(self)
         )
 
-    def embeddings(self, vocab_size: int) -> Weights:
-        """Weights of the embedding tables."""
-        rows = self.position_embedding.rows + self.type_vocab_size + self.num_languages
-        others = rows * self.table_width + (norm_weights(self.table_width) if self.embedding_norm else 0)
-        return Weights(tables=vocab_size * self.table_width, others=others)
+    def tower(self) -> ModelTensors:
+        """The layers, the linear layer below them that widens narrow embeddings, and the norm above them."""
+        narrow = self.table_width != self.hidden_size
+        below = (LinearSpec("widen", self.table_width, (self.hidden_size,)),) if narrow else ()
+        above = (self.norm("final_norm"),) if self.norm_position == "pre" else ()
+        return ModelTensors((*below, *above), (self.block_tensors(),))
 
-    def weights(self, vocab_size: int) -> Weights:
-        return self.embeddings(vocab_size) + self.tower
+    def embeddings(self, vocab_size: int) -> tuple[Tensors, ...]:
+        """The embedding tables, and their norm."""
+        rows = {"positions": self.position_embedding.rows, "segments": self.type_vocab_size}
+        rows["languages"] = self.num_languages
+        tables = (TableSpec(name, number, self.table_width) for name, number in rows.items() if number)
+        norm = (self.norm("embedding_norm", self.table_width),) if self.embedding_norm else ()
+        return TableSpec("tokens", vocab_size, self.table_width, "rows"), *tables, *norm
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
 
     def products(self, work: BatchWork) -> float:
         widened = self.table_width * self.hidden_size if self.table_width != self.hidden_size else 0
-        # the separate linear layers of the first token compute keys and values of all tokens
-        of_all = self.keys_values if self.attention_window.global_first else 0
         pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=False)
-        blocks = self.num_hidden_layers * (self.linears + of_all) * work.tokens
+        blocks = self.num_hidden_layers * self.linears * work.tokens
         return widened * work.tokens + blocks + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:

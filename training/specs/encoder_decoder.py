@@ -3,13 +3,15 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, spec
+from training.specs.attention import Seq2SeqAttentionSpec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
+from training.specs.feed_forward import FeedForwardSpec
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.position_embedding import RelativeBias, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 from training.specs.stack import Stack
+from training.specs.tensors import BlockTensors, ModelTensors, NormSpec, Sublayer, TableSpec
 from training.specs.token_embedding import PlainEmbedding
-from training.specs.weights import LayerWeights, Weights, attention_weights, feed_forward_weights, norm_weights
 from training.specs.work import BatchWork
 
 
@@ -87,20 +89,38 @@ class EncoderDecoder(Stack):
     def stages_over(self, stages: int) -> str:
         return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
 
-    def weights(self, vocab_size: int) -> Weights:
-        """Each stack has its own tables of positions, distances and languages."""
-        of_norm = norm_weights(self.hidden_size, bias=self.bias and self.norm_type == "layernorm")
-        norms = self.embedding_norm + (self.norm_position == "pre")
-        rows = self.position_embedding.rows + self.num_languages
-        others = 2 * (
-            rows * self.hidden_size + self.position_embedding.num_buckets * self.num_attention_heads + norms * of_norm
+    @property
+    def attention(self) -> Seq2SeqAttentionSpec:
+        return Seq2SeqAttentionSpec(**self.attention_sizes, bias=self.bias, is_scaled=self.scale_attention)
+
+    @property
+    def feed_forward(self) -> FeedForwardSpec:
+        """T5 and PEGASUS have dropout inside it."""
+        dropout = self.hidden_dropout if self.norm_position == "pre" else 0.0
+        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, dropout, self.bias)
+
+    def norm(self, name: str, width: int = 0) -> NormSpec:
+        return NormSpec(name, width or self.hidden_size, self.norm_type, self.norm_eps, self.bias)
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        """Both stacks share the token table; each has its own tables of positions, distances and languages."""
+        return sum(
+            (self.side(name).inside(name) for name in ("encoder", "decoder")),
+            ModelTensors((TableSpec("tokens", vocab_size, self.hidden_size, "rows"),), ()),
         )
-        split, whole = attention_weights(self.hidden_size, self.width_of_heads, bias=self.bias)
-        num_attentions = 3 * self.num_hidden_layers  # two per layer of the decoder
-        attentions = LayerWeights(num_attentions, num_attentions, split, whole + of_norm)
-        split, whole = feed_forward_weights(self.hidden_size, self.inner_width, bias=self.bias)
-        feed_forwards = LayerWeights(2 * self.num_hidden_layers, 2 * self.num_hidden_layers, split, whole + of_norm)
-        return Weights(vocab_size * self.hidden_size, (attentions, feed_forwards), others)
+
+    def side(self, name: Literal["encoder", "decoder"]) -> ModelTensors:
+        """The tensors of one stack. A decoder also has cross-attention."""
+        rows = {"positions": self.position_embedding.rows, "languages": self.num_languages}
+        tables = [TableSpec(table, number, self.hidden_size) for table, number in rows.items() if number]
+        if buckets := self.position_embedding.num_buckets:
+            tables.append(TableSpec("distances", buckets, self.num_attention_heads))
+        norms = ("embedding_norm",) * self.embedding_norm + ("final_norm",) * (self.norm_position == "pre")
+        attention, feed_forward = self.sublayers()
+        cross = Sublayer("cross", self.attention.tensors(), self.norm("cross_norm"))
+        sublayers = (attention, cross, feed_forward) if name == "decoder" else (attention, feed_forward)
+        blocks = BlockTensors("blocks", self.num_hidden_layers, sublayers)
+        return ModelTensors((*tables, *map(self.norm, norms)), (blocks,))
 
     def products(self, work: BatchWork) -> float:
         per_pair = self.position_embedding.per_pair * self.width_of_heads

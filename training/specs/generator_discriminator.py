@@ -8,11 +8,12 @@ from preprocessing.spec import AtMost, ScaleOverrides, key, merge_scales, requir
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.encoder import Encoder
+from training.specs.mask_head import mask_head
 from training.specs.part import Init, LossFacts, NetName, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions
 from training.specs.stack import Stack
+from training.specs.tensors import ModelTensors
 from training.specs.token_embedding import PlainEmbedding
-from training.specs.weights import Weights, mask_head_weights
 from training.specs.work import BatchWork
 
 
@@ -180,14 +181,15 @@ class GeneratorDiscriminator(Stack):
     def answers(self, vocab_size: int) -> int:
         return vocab_size
 
-    def weights(self, vocab_size: int) -> Weights:
-        """A frozen generator has its own tables and head."""
-        both = self.discriminator_net.weights(vocab_size)
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        """Both models share their embeddings; a frozen generator has its own tables and head."""
+        embeddings = ModelTensors(self.discriminator_net.embeddings(vocab_size), ())
+        both = embeddings + self.discriminator_net.tower().inside("discriminator")
         if self.sample_from == "generator" and self.weight_sharing == "embeddings":
-            both += self.generator_net.tower
+            return both + self.generator_net.tower().inside("generator")
         if self.sample_from == "frozen":
-            head = mask_head_weights(self.hidden_size, self.table_width, vocab_size)
-            both += self.generator_net.weights(vocab_size) + Weights(others=head)
+            head = mask_head(self.hidden_size, self.table_width, vocab_size)
+            return both + self.generator_net.tensors(vocab_size).inside("frozen.net") + head.inside("frozen.head")
         return both
 
     def products(self, work: BatchWork) -> float:

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
+from training.specs.attention import SelfAttentionSpec
 from training.specs.blocks import BlockSpec
+from training.specs.counts import count_products, count_weights
+from training.specs.feed_forward import Activation, FeedForwardSpec
 from training.specs.part import LossFacts, NetName
+from training.specs.tensors import BlockTensors, ModelTensors, NormSpec, Sublayer
 from training.specs.token_embedding import PlainEmbedding
-from training.specs.weights import LayerWeights, attention_weights, feed_forward_weights, norm_weights
+from training.specs.weights import Weights
 
-Norm = Literal["pre", "post"]
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+NormPosition = Literal["pre", "post"]
 Sharing = Literal["none", "attention", "feed_forward", "all"]
 
 
@@ -24,7 +27,7 @@ class Stack:
     # GPT-3 1.3B and T5 3B have other sizes.
     head_dim: int = key(default=0, doc="Size of an attention head; 0: hidden_size / num_attention_heads.")
     intermediate_size: int = key(default=0, doc="Size of the feed-forward layer; 0: 4 x hidden_size.")
-    norm_position: Norm = key(default="post", doc="Position of the norms: after or before each sublayer.")
+    norm_position: NormPosition = key(default="post", doc="Position of the norms: after or before each sublayer.")
     norm_eps: float = key(default=1e-12, doc="Epsilon of the norms.")
     activation: Activation = key(default="gelu", doc="Activation of the feed-forward layer.")
     hidden_dropout: float = key(default=0.1, doc="Dropout probability of hidden states.")
@@ -83,24 +86,52 @@ class Stack:
         return self.num_attention_heads * self.width_of_head
 
     @property
+    def attention(self) -> SelfAttentionSpec:
+        """The self-attention of a block."""
+        return SelfAttentionSpec(**self.attention_sizes)
+
+    @property
+    def attention_sizes(self) -> dict[str, Any]:
+        """The sizes that each kind of attention has."""
+        heads, dropout = self.num_attention_heads, self.attention_dropout
+        return {"width": self.hidden_size, "heads": heads, "head_dim": self.width_of_head, "dropout": dropout}
+
+    @property
+    def feed_forward(self) -> FeedForwardSpec:
+        """The feed-forward layer of a block."""
+        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation)
+
+    def norm(self, name: str, width: int = 0) -> NormSpec:
+        """A norm of this name; `width` 0: of hidden states."""
+        return NormSpec(name, width or self.hidden_size, eps=self.norm_eps)
+
+    def sublayers(self) -> tuple[Sublayer, ...]:
+        """The layers of a block with a residual, in their order."""
+        return (
+            Sublayer("attention", self.attention.tensors(), self.norm("attention_norm")),
+            Sublayer("feed_forward", self.feed_forward.tensors(), self.norm("feed_forward_norm")),
+        )
+
+    def block_tensors(self, path: str = "blocks") -> BlockTensors:
+        """The tensors of a stack of blocks; `path` is its name in the model."""
+        return BlockTensors(path, self.num_hidden_layers, self.sublayers())
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        """All tensors of the model without its heads, with `vocab_size` rows in the token table."""
+        raise NotImplementedError
+
+    def weights(self, vocab_size: int) -> Weights:
+        return count_weights(self.tensors(vocab_size))
+
+    @property
     def linears(self) -> int:
-        """Multiplications per token in the linear layers of a block: attention and feed-forward."""
-        return 4 * self.hidden_size * self.width_of_heads + 2 * self.hidden_size * self.inner_width
+        """Multiplications per token in the linear layers of a block."""
+        return sum(map(count_products, self.sublayers()))
 
     @property
     def keys_values(self) -> int:
         """Multiplications per token in the linear layers of keys and values."""
-        return 2 * self.hidden_size * self.width_of_heads
-
-    def self_attentions(self, number: int, copies: int) -> LayerWeights:
-        """Weights of `number` self-attentions, each with its norm; `copies` of them have separate weights."""
-        split, whole = attention_weights(self.hidden_size, self.width_of_heads)
-        return LayerWeights(number, copies, split, whole + norm_weights(self.hidden_size))
-
-    def feed_forwards(self, number: int, copies: int) -> LayerWeights:
-        """Weights of `number` feed-forward layers, each with its norm; `copies` of them have separate weights."""
-        split, whole = feed_forward_weights(self.hidden_size, self.inner_width)
-        return LayerWeights(number, copies, split, whole + norm_weights(self.hidden_size))
+        return self.attention.key_value.products
 
     def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
         """`number` blocks of these sizes, with the tokens and pairs of a batch in each of them."""

@@ -3,13 +3,14 @@
 from typing import ClassVar, Literal
 
 from preprocessing.spec import key, require, spec
+from training.specs.attention import RelativeAttentionSpec
 from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.part import Init, NetName, Visibility, Writing
 from training.specs.position_embedding import TwoStreamRelativePositions
 from training.specs.stack import Stack
+from training.specs.tensors import ModelTensors, TableSpec, VectorsSpec
 from training.specs.token_embedding import PlainEmbedding
-from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
 from training.specs.work import BatchWork
 
 
@@ -69,12 +70,14 @@ class TwoStream(Stack):
     def stages_over(self, stages: int) -> str:
         return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
 
-    def weights(self, vocab_size: int) -> Weights:
-        """The attention of a layer has five linear layers without biases, three biases and two segment vectors."""
-        split = 5 * linear_weights(self.hidden_size, self.width_of_heads, bias=False) + 5 * self.width_of_heads
-        attentions = LayerWeights(self.num_hidden_layers, self.num_hidden_layers, split, norm_weights(self.hidden_size))
-        layers = (attentions, self.feed_forwards(self.num_hidden_layers, self.num_hidden_layers))
-        return Weights(tables=vocab_size * self.hidden_size, layers=layers, others=self.hidden_size)
+    @property
+    def attention(self) -> RelativeAttentionSpec:
+        return RelativeAttentionSpec(**self.attention_sizes, has_segments=True)
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        """`unknown` is the initial state of all queries."""
+        tokens = TableSpec("tokens", vocab_size, self.hidden_size, "rows")
+        return ModelTensors((tokens, VectorsSpec("unknown", (1, self.hidden_size))), (self.block_tensors(),))
 
     def products(self, work: BatchWork) -> float:
         """The second stream has queries at the targets only."""
