@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.spec import require
-from training.architectures.linears import Embedding
-from training.specs import Decoder
+from training.architectures.made import make
+from training.specs import Decoder, LinearSpec, TableSpec
 
 
 def bounds(cutoffs: tuple[int, ...], vocab_size: int) -> list[tuple[int, int]]:
@@ -35,11 +35,9 @@ class AdaptiveTable(nn.Module):
     def __init__(self, trunk: Decoder, vocab_size: int) -> None:
         super().__init__()
         self.width, self.bounds = trunk.hidden_size, bounds(trunk.cutoffs, vocab_size)
-        widths = [trunk.hidden_size // trunk.token_embedding.div_val**cluster for cluster in range(len(self.bounds))]
-        self.clusters = nn.ModuleList(
-            Embedding(stop - start, width) for (start, stop), width in zip(self.bounds, widths, strict=True)
-        )
-        self.widen = nn.ModuleList(nn.Linear(width, trunk.hidden_size, bias=False) for width in widths)
+        tensors = trunk.tables(vocab_size)
+        self.clusters = nn.ModuleList(make(tensor) for tensor in tensors if isinstance(tensor, TableSpec))
+        self.widen = nn.ModuleList(make(tensor) for tensor in tensors if isinstance(tensor, LinearSpec))
 
     @property
     def parts(self) -> tuple[Tensor, ...]:

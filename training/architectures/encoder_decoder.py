@@ -18,22 +18,24 @@ from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
 from training.architectures.fused import FusedLinear
 from training.architectures.layers import BatchLayout, FeedForward, incremental_layout, layout, spread
-from training.architectures.linears import ColumnLinear, Embedding, RowLinear, Table, TokenTable
+from training.architectures.linears import ColumnLinear, RowLinear, Table, TokenTable
+from training.architectures.made import add_modules, make_all, make_norm
 from training.architectures.recompute import RecomputedBlocks, call_recomputed
 from training.architectures.relative import sinusoids
 from training.architectures.tensor_parallel import WHOLE, Share
-from training.specs import Architecture, EncoderDecoder, Init
+from training.specs import Architecture, EncoderDecoder, Init, Seq2SeqAttentionSpec
 
 
 class EncoderDecoderModel(Backbone):
     """BART (arXiv:1910.13461), T5 (arXiv:1910.10683), MASS (arXiv:1905.02450): encoder, decoder and token table."""
 
     trunk: EncoderDecoder
+    tokens: TokenTable
 
     def __init__(self, trunk: EncoderDecoder, vocab_size: int) -> None:
         super().__init__()
         self.trunk = trunk
-        self.tokens = TokenTable(vocab_size, trunk.hidden_size)
+        add_modules(self, trunk.tables(vocab_size))
         self.encoder = Seq2SeqStack(trunk, decodes=False)
         self.decoder = Seq2SeqStack(trunk, decodes=True)
 
@@ -126,13 +128,11 @@ class Seq2SeqStack(nn.Module):
     def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
         super().__init__()
         self.trunk, self.decodes = trunk, decodes
-        rows, buckets = trunk.position_embedding.rows, trunk.position_embedding.num_buckets
-        self.positions = Embedding(rows, trunk.hidden_size) if rows else None
-        self.distances = Embedding(buckets, trunk.num_attention_heads) if buckets else None
-        self.languages = Embedding(trunk.num_languages, trunk.hidden_size) if trunk.num_languages else None
-        self.embedding_norm = norm(trunk) if trunk.embedding_norm else nn.Identity()
+        around = make_all(trunk.side("decoder" if decodes else "encoder").outside)
+        self.positions, self.distances, self.languages = map(around.get, ("positions", "distances", "languages"))
+        self.embedding_norm = around.get("embedding_norm", nn.Identity())
         self.blocks = RecomputedBlocks(Seq2SeqBlock(trunk, decodes=decodes) for _ in range(trunk.num_hidden_layers))
-        self.final_norm = norm(trunk) if trunk.norm_position == "pre" else nn.Identity()
+        self.final_norm = around.get("final_norm", nn.Identity())
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def split_axes(self) -> dict[str, int]:
@@ -218,15 +218,12 @@ class Seq2SeqBlock(nn.Module):
     def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
         super().__init__()
         self.norm_first = trunk.norm_position == "pre"
-        self.attention = Seq2SeqAttention(trunk)
-        self.attention_norm = norm(trunk)
-        self.cross = Seq2SeqAttention(trunk) if decodes else None
-        self.cross_norm = norm(trunk) if decodes else nn.Identity()
-        # T5 and PEGASUS also apply dropout inside the feed-forward layer
-        self.feed_forward = FeedForward(
-            trunk, bias=trunk.bias, dropout=trunk.hidden_dropout if self.norm_first else 0.0
-        )
-        self.feed_forward_norm = norm(trunk)
+        self.attention = Seq2SeqAttention(trunk.attention)
+        self.attention_norm = make_norm(trunk.norm("attention_norm"))
+        self.cross = Seq2SeqAttention(trunk.attention) if decodes else None
+        self.cross_norm = make_norm(trunk.norm("cross_norm")) if decodes else nn.Identity()
+        self.feed_forward = FeedForward(trunk.feed_forward)
+        self.feed_forward_norm = make_norm(trunk.norm("feed_forward_norm"))
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def forward(self, x: Tensor, rows: BatchLayout, source: tuple[Tensor, BatchLayout] | None) -> Tensor:
@@ -248,16 +245,16 @@ class Seq2SeqAttention(nn.Module):
     Queries have a separate linear layer, because T5 initializes it with smaller values than that of keys and values.
     """
 
+    query: ColumnLinear
+    key_value: FusedLinear
+    out: RowLinear
     share: Share = WHOLE
 
-    def __init__(self, trunk: EncoderDecoder) -> None:
+    def __init__(self, spec: Seq2SeqAttentionSpec) -> None:
         super().__init__()
-        self.head_width, inside = trunk.width_of_head, trunk.num_attention_heads * trunk.width_of_head
-        self.scale = self.head_width**-0.5 if trunk.scale_attention else 1.0
-        self.dropout, self.recompute_core = trunk.attention_dropout, False
-        self.query = ColumnLinear(trunk.hidden_size, inside, bias=trunk.bias)
-        self.key_value = FusedLinear(2, trunk.hidden_size, inside, bias=trunk.bias)
-        self.out = RowLinear(inside, trunk.hidden_size, bias=trunk.bias)
+        self.head_width, self.dropout, self.recompute_core = spec.head_dim, spec.dropout, False
+        self.scale = self.head_width**-0.5 if spec.is_scaled else 1.0
+        add_modules(self, spec.tensors())
 
     def split_axes(self) -> dict[str, int]:
         return {}
@@ -330,13 +327,6 @@ def mask_source(rows: BatchLayout, seen: Tensor) -> BatchLayout:
     """Restrict attention to the tokens for which `seen` is True."""
     seen = spread(seen, rows.token_at).view(rows.shape)[:, None, None, :]
     return replace(rows, ends_B1=None, seen=seen if rows.seen is None else seen & rows.seen)
-
-
-def norm(trunk: EncoderDecoder) -> nn.Module:
-    """Layer norm or RMS norm (arXiv:1910.07467)."""
-    if trunk.norm_type == "rmsnorm":
-        return nn.RMSNorm(trunk.hidden_size, eps=trunk.norm_eps)
-    return nn.LayerNorm(trunk.hidden_size, eps=trunk.norm_eps, bias=trunk.bias)
 
 
 def bucket(offset: Tensor, buckets: int, max_distance: int, *, both_sides: bool) -> Tensor:

@@ -20,21 +20,21 @@ class FusedModule(Protocol):
 
 
 class FusedLinear(ColumnLinear):
-    """`count` linear layers with the same input, each with `inner` output features.
+    """Linear layers with the same input, whose outputs may differ in length.
 
-    >>> FusedLinear(3, 8, 4, bias=False).list_fused()
-    {'weight': (4, 4, 4)}
+    >>> FusedLinear(8, (4, 2, 2), bias=False).list_fused()
+    {'weight': (4, 2, 2)}
     """
 
-    def __init__(self, count: int, width: int, inner: int, *, bias: bool = True) -> None:
-        super().__init__(width, count * inner, bias=bias)
-        self.count, self.inner = count, inner
+    def __init__(self, width: int, outputs: tuple[int, ...], *, bias: bool = True) -> None:
+        super().__init__(width, sum(outputs), bias=bias)
+        self.outputs = outputs
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Number of this worker's output features in each of the linear layers."""
-        local = self.share.within(self.inner)
-        return (local.stop - local.start,) * self.count
+        local = map(self.share.within, self.outputs)
+        return tuple(each.stop - each.start for each in local)
 
     def list_fused(self) -> dict[str, tuple[int, ...]]:
         return {name: self.lengths for name, _ in self.named_parameters()}

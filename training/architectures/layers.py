@@ -18,10 +18,11 @@ from training.architectures import flex
 from training.architectures.cache import KVCacheView
 from training.architectures.fused import FusedLinear
 from training.architectures.linears import ColumnLinear, RowLinear
+from training.architectures.made import add_modules, make_norm
 from training.architectures.recompute import call_recomputed
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.architectures.ulysses import to_heads, to_tokens
-from training.specs import Activation, Stack, Visibility
+from training.specs import Activation, FeedForwardSpec, SelfAttentionSpec, Stack, Visibility
 
 
 @dataclass(frozen=True)
@@ -130,15 +131,15 @@ def _attend_padded(qkv: Tensor, rows: BatchLayout, dropout: float) -> Tensor:
 class SelfAttention(nn.Module):
     """Multi-head self-attention with one linear layer for queries, keys and values (arXiv:1706.03762, 3.2.2)."""
 
+    qkv: FusedLinear
+    out: RowLinear
     share: Share = WHOLE
     chunk: Share = WHOLE  # this worker's fraction of the tokens
 
-    def __init__(self, trunk: Stack) -> None:
+    def __init__(self, spec: SelfAttentionSpec) -> None:
         super().__init__()
-        self.head_width = trunk.width_of_head
-        self.dropout, self.recompute_core = trunk.attention_dropout, False
-        self.qkv = FusedLinear(3, trunk.hidden_size, trunk.num_attention_heads * self.head_width)
-        self.out = RowLinear(trunk.num_attention_heads * self.head_width, trunk.hidden_size)
+        self.head_width, self.dropout, self.recompute_core = spec.head_dim, spec.dropout, False
+        add_modules(self, spec.tensors())
 
     def split_axes(self) -> dict[str, int]:
         return {}
@@ -157,14 +158,14 @@ class SelfAttention(nn.Module):
 class FeedForward(nn.Module):
     """Two linear layers with an activation and optional dropout between them (arXiv:1706.03762, 3.3)."""
 
+    up: ColumnLinear
+    down: RowLinear
     share: Share = WHOLE
 
-    def __init__(self, trunk: Stack, *, bias: bool = True, dropout: float = 0.0) -> None:
+    def __init__(self, spec: FeedForwardSpec) -> None:
         super().__init__()
-        self.activation = trunk.activation
-        self.up = ColumnLinear(trunk.hidden_size, trunk.inner_width, bias=bias)
-        self.dropout = nn.Dropout(dropout)
-        self.down = RowLinear(trunk.inner_width, trunk.hidden_size, bias=bias)
+        self.activation, self.dropout = spec.activation, nn.Dropout(spec.dropout)
+        add_modules(self, spec.tensors())
 
     def split_axes(self) -> dict[str, int]:
         return {}
@@ -179,13 +180,13 @@ class FeedForward(nn.Module):
 class TransformerBlock(nn.Module):
     """Attention, then feed-forward, each with a residual: x + f(norm(x)) for pre-norm, norm(x + f(x)) for post-norm."""
 
-    def __init__(self, trunk: Stack) -> None:
+    def __init__(self, trunk: Stack, attention: nn.Module) -> None:
         super().__init__()
         self.norm_first = trunk.norm_position == "pre"
-        self.attention: nn.Module = SelfAttention(trunk)
-        self.attention_norm = norm(trunk, trunk.hidden_size)
-        self.feed_forward = FeedForward(trunk)
-        self.feed_forward_norm = norm(trunk, trunk.hidden_size)
+        self.attention = attention
+        self.attention_norm = make_norm(trunk.norm("attention_norm"))
+        self.feed_forward = FeedForward(trunk.feed_forward)
+        self.feed_forward_norm = make_norm(trunk.norm("feed_forward_norm"))
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def forward(self, x: Tensor, rows: BatchLayout) -> Tensor:
@@ -194,11 +195,6 @@ class TransformerBlock(nn.Module):
             return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         x = self.attention_norm(x + self.dropout(self.attention(x, rows)))
         return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-
-
-def norm(trunk: Stack, width: int) -> nn.Module:
-    """Layer norm (arXiv:1607.06450) over the last axis, with the epsilon of the architecture."""
-    return nn.LayerNorm(width, eps=trunk.norm_eps)
 
 
 def apply_activation(x: Tensor, activation: Activation) -> Tensor:

@@ -16,12 +16,13 @@ from training.architectures.adaptive import AdaptiveTable, bounds
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import SLOTS_AT_ONCE, KVCache, KVCacheView, empty_cache
 from training.architectures.fused import FusedLinear
-from training.architectures.layers import BatchLayout, FeedForward, layout, norm, spread
-from training.architectures.linears import ColumnLinear, Embedding, RowLinear, Table, TokenTable
+from training.architectures.layers import BatchLayout, FeedForward, layout, spread
+from training.architectures.linears import ColumnLinear, RowLinear, Table, TokenTable
+from training.architectures.made import add_modules, make, make_all, make_norm
 from training.architectures.memory import RecalledMemory, SegmentMemory
 from training.architectures.recompute import RecomputedBlocks, call_recomputed
 from training.architectures.tensor_parallel import WHOLE, Share
-from training.specs import Architecture, Decoder, RelativePositions, Stack
+from training.specs import Architecture, Decoder, RelativeAttentionSpec, RelativePositions, TwoStream
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,10 @@ class Biases(nn.Module):
 
     share: Share = WHOLE
 
-    def __init__(self, trunk: Stack, segments: bool = False) -> None:
+    def __init__(self, spec: RelativeAttentionSpec) -> None:
         super().__init__()
-        shape = trunk.num_attention_heads, trunk.width_of_head
-        self.content = nn.Parameter(torch.empty(shape))
-        self.distance = nn.Parameter(torch.empty(shape))
-        self.segment = nn.Parameter(torch.empty(shape)) if segments else None
+        for vectors in spec.biases:
+            setattr(self, vectors.name.removeprefix("biases."), make(vectors))
 
     def split_axes(self) -> dict[str, int]:
         return {name: 0 for name, _ in self.named_parameters()}
@@ -73,19 +72,20 @@ class RelativeAttention(nn.Module):
 
     share: Share = WHOLE
 
-    def __init__(self, trunk: Stack, biases: Biases) -> None:
+    query: ColumnLinear
+    key_value: FusedLinear
+    distance: ColumnLinear
+    out: RowLinear
+    segments: nn.Parameter | None  # embeddings for the same and for another segment
+
+    def __init__(self, spec: RelativeAttentionSpec, biases: Biases | None = None) -> None:
+        """`biases` are those that all layers share; without them, the attention has its own."""
         super().__init__()
-        self.head_width, self.dropout, self.recompute_core = trunk.width_of_head, trunk.attention_dropout, False
-        inside = trunk.width_of_heads
-        self.query = ColumnLinear(trunk.hidden_size, inside, bias=False)
-        self.key_value = FusedLinear(2, trunk.hidden_size, inside, bias=False)
-        self.distance = ColumnLinear(trunk.hidden_size, inside, bias=False)
-        self.out = RowLinear(inside, trunk.hidden_size, bias=False)
-        self.biases = biases
-        segments = biases.segment is not None
-        self.segments = (
-            nn.Parameter(torch.empty(2, trunk.num_attention_heads, self.head_width)) if segments else None
-        )  # embeddings for the same and for another segment
+        self.head_width, self.dropout, self.recompute_core = spec.head_dim, spec.dropout, False
+        add_modules(self, spec.linears)
+        self.biases = biases or Biases(spec)
+        self.segments = None
+        add_modules(self, spec.segments)
 
     def split_axes(self) -> dict[str, int]:
         return {} if self.segments is None else {"segments": 1}
@@ -141,12 +141,13 @@ class RelativeAttention(nn.Module):
 class RelativeBlock(nn.Module):
     """Post-norm block: attention to one context, then feed-forward, for one or several streams of states."""
 
-    def __init__(self, trunk: Stack, biases: Biases) -> None:
+    def __init__(self, trunk: Decoder | TwoStream, biases: Biases | None = None) -> None:
         super().__init__()
-        self.attention = RelativeAttention(trunk, biases)
-        self.attention_norm = norm(trunk, trunk.hidden_size)
-        self.feed_forward = FeedForward(trunk, dropout=trunk.hidden_dropout)
-        self.feed_forward_norm = norm(trunk, trunk.hidden_size)
+        assert isinstance(trunk.attention, RelativeAttentionSpec)
+        self.attention = RelativeAttention(trunk.attention, biases)
+        self.attention_norm = make_norm(trunk.norm("attention_norm"))
+        self.feed_forward = FeedForward(trunk.feed_forward)
+        self.feed_forward_norm = make_norm(trunk.norm("feed_forward_norm"))
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     def forward(
@@ -183,10 +184,10 @@ class RelativeDecoder(Backbone):
         assert isinstance(trunk.position_embedding, RelativePositions)
         self.trunk, self.distances, self.vocab_size = trunk, trunk.position_embedding, vocab_size
         self.memory = SegmentMemory(trunk.mem_len)
-        narrowing = trunk.token_embedding.div_val > 1
-        table = Embedding if trunk.cutoffs else TokenTable  # a table with clusters is not split over workers
-        self.tokens = AdaptiveTable(trunk, vocab_size) if narrowing else table(vocab_size, trunk.hidden_size)
-        biases = Biases(trunk)
+        tables = make_all(trunk.tables(vocab_size))
+        self.tokens = tables["tokens"] if "tokens" in tables else AdaptiveTable(trunk, vocab_size)
+        assert isinstance(trunk.attention, RelativeAttentionSpec)
+        biases = Biases(trunk.attention)
         self.blocks = RecomputedBlocks(RelativeBlock(trunk, biases) for _ in range(trunk.num_hidden_layers))
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 

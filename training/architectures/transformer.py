@@ -9,28 +9,33 @@ from torch import Tensor, nn
 
 from training.architectures.backbone import Backbone, MaskHead, last_at, no_writer
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
-from training.architectures.layers import BatchLayout, TransformerBlock, incremental_layout, layout, norm
+from training.architectures.layers import BatchLayout, SelfAttention, TransformerBlock, incremental_layout, layout
 from training.architectures.linears import Embedding, Table, TokenTable
+from training.architectures.made import make_all
 from training.architectures.pipeline_stages import ONLY, PipelineStage, RemoteLayer, StageInputs, stage_of_layer
 from training.architectures.recompute import RecomputedBlocks
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.architectures.ulysses import gather_sequence, split_sequence
 from training.architectures.window_attention import WindowAttention
-from training.specs import Architecture, Decoder, Encoder
+from training.specs import Architecture, Decoder, Encoder, WindowAttentionSpec
 
 
 class InputEmbeddings(Backbone):
     """Sum of the embeddings of token, position, segment and language, followed by a norm and dropout."""
 
+    tokens: TokenTable
+    positions: Embedding | None
+    segments: Embedding | None
+    languages: Embedding | None
+    embedding_norm: nn.Module
+
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__()
-        width = trunk.table_width
-        self.position_offset, rows = trunk.position_embedding.offset, trunk.position_embedding.rows
-        self.tokens = TokenTable(vocab_size, width)
-        self.positions = Embedding(rows, width) if rows else None
-        self.segments = Embedding(trunk.type_vocab_size, width) if trunk.type_vocab_size else None
-        self.languages = Embedding(trunk.num_languages, width) if trunk.num_languages else None
-        self.embedding_norm = norm(trunk, width) if trunk.embedding_norm else nn.Identity()
+        self.position_offset = trunk.position_embedding.offset
+        made = make_all(trunk.embeddings(vocab_size))
+        self.tokens, self.positions = made["tokens"], made.get("positions")
+        self.segments, self.languages = made.get("segments"), made.get("languages")
+        self.embedding_norm = made.get("embedding_norm", nn.Identity())
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     @property
@@ -61,10 +66,10 @@ class TransformerStack(nn.Module):
 
     def __init__(self, trunk: Encoder | Decoder, blocks: RecomputedBlocks) -> None:
         super().__init__()
-        widened = trunk.table_width != trunk.hidden_size
-        self.widen = nn.Linear(trunk.table_width, trunk.hidden_size) if widened else nn.Identity()
+        around = make_all(trunk.tower().outside)
+        self.widen = around.get("widen", nn.Identity())
         self.blocks = blocks
-        self.final_norm = norm(trunk, trunk.hidden_size) if trunk.norm_position == "pre" else nn.Identity()
+        self.final_norm = around.get("final_norm", nn.Identity())
 
     def forward(self, x: Tensor, rows: BatchLayout) -> Tensor:
         return through(self.blocks, self.widen, self.final_norm, x, rows, self.chunk)
@@ -209,11 +214,9 @@ def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:
     """
     result, owners = list[TransformerBlock](), dict[int, TransformerBlock]()
     for number in range(trunk.num_hidden_layers):
-        block = TransformerBlock(trunk)
-        if trunk.attention_window.narrows(number):
-            block.attention = WindowAttention(
-                trunk, *trunk.attention_window.sides, global_first=trunk.attention_window.global_first
-            )
+        spec = trunk.attention_at(number)
+        attention = WindowAttention(spec) if isinstance(spec, WindowAttentionSpec) else SelfAttention(spec)
+        block = TransformerBlock(trunk, attention)
         owner = owners.setdefault(number * trunk.num_hidden_groups // trunk.num_hidden_layers, block)
         if trunk.parameter_sharing in ("attention", "all"):
             block.attention, block.attention_norm = owner.attention, owner.attention_norm

@@ -11,11 +11,11 @@ from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import KVCache, empty_cache
 from training.architectures.layers import BatchLayout, layout
 from training.architectures.linears import Table, TokenTable
+from training.architectures.made import add_modules
 from training.architectures.memory import RecalledMemory, SegmentMemory
 from training.architectures.recompute import RecomputedBlocks
 from training.architectures.relative import (
     AttentionView,
-    Biases,
     RelativeBlock,
     as_given,
     blocks_of,
@@ -43,16 +43,15 @@ class TwoStreamModel(Backbone):
     """
 
     trunk: TwoStream
+    tokens: TokenTable
+    unknown: nn.Parameter  # initial state of all queries
 
     def __init__(self, trunk: TwoStream, vocab_size: int) -> None:
         super().__init__()
         self.trunk = trunk
         self.memory = SegmentMemory(trunk.mem_len)
-        self.tokens = TokenTable(vocab_size, trunk.hidden_size)
-        self.unknown = nn.Parameter(torch.empty(1, trunk.hidden_size))  # initial state of all queries
-        self.blocks = RecomputedBlocks(
-            RelativeBlock(trunk, Biases(trunk, segments=True)) for _ in range(trunk.num_hidden_layers)
-        )
+        add_modules(self, trunk.tensors(vocab_size).outside)
+        self.blocks = RecomputedBlocks(RelativeBlock(trunk) for _ in range(trunk.num_hidden_layers))
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
     @classmethod

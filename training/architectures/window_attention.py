@@ -13,9 +13,10 @@ from training.architectures import flex
 from training.architectures.fused import FusedLinear
 from training.architectures.layers import BatchLayout, spread
 from training.architectures.linears import ColumnLinear, RowLinear
+from training.architectures.made import add_modules
 from training.architectures.recompute import call_recomputed
 from training.architectures.tensor_parallel import WHOLE, Share
-from training.specs import Stack
+from training.specs import WindowAttentionSpec
 
 
 class WindowAttention(nn.Module):
@@ -25,17 +26,18 @@ class WindowAttention(nn.Module):
     first token attends to all tokens, with separate linear layers.
     """
 
+    qkv: FusedLinear
+    out: RowLinear
+    global_query: ColumnLinear | None
+    global_key_value: FusedLinear | None
     share: Share = WHOLE
 
-    def __init__(self, trunk: Stack, before: int, after: int, *, global_first: bool = False) -> None:
+    def __init__(self, spec: WindowAttentionSpec) -> None:
         super().__init__()
-        self.head_width, self.before, self.after = trunk.width_of_head, before, after
-        self.dropout, self.recompute_core = trunk.attention_dropout, False
-        inner = trunk.num_attention_heads * self.head_width
-        self.qkv = FusedLinear(3, trunk.hidden_size, inner)
-        self.out = RowLinear(inner, trunk.hidden_size)
-        self.global_query = ColumnLinear(trunk.hidden_size, inner) if global_first else None
-        self.global_key_value = FusedLinear(2, trunk.hidden_size, inner) if global_first else None
+        self.head_width, self.before, self.after = spec.head_dim, spec.before, spec.after
+        self.dropout, self.recompute_core = spec.dropout, False
+        self.global_query = self.global_key_value = None
+        add_modules(self, spec.tensors())
 
     def split_axes(self) -> dict[str, int]:
         return {}

@@ -8,6 +8,12 @@ torch, so that `sesame check` starts quickly.
 
 from typing import Final
 
+from training.specs.attention import (
+    RelativeAttentionSpec,
+    SelfAttentionSpec,
+    Seq2SeqAttentionSpec,
+    WindowAttentionSpec,
+)
 from training.specs.attention_window import AlternatingWindow, AttentionWindow, FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
@@ -15,6 +21,7 @@ from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
+from training.specs.feed_forward import Activation, FeedForwardSpec
 from training.specs.generator_discriminator import GeneratorDiscriminator
 from training.specs.loss_spikes import LossSpikes
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
@@ -28,7 +35,17 @@ from training.specs.position_embedding import (
     SinusoidalPositions,
     TwoStreamRelativePositions,
 )
-from training.specs.stack import Activation, Stack
+from training.specs.stack import Stack
+from training.specs.tensors import (
+    BlockTensors,
+    LinearSpec,
+    ModelTensors,
+    NormSpec,
+    Sublayer,
+    TableSpec,
+    Tensors,
+    VectorsSpec,
+)
 from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding, TokenEmbedding
 from training.specs.two_stream import TwoStream
 from training.specs.weights import LayerWeights, Weights, linear_weights, mask_head_weights, norm_weights
@@ -51,34 +68,47 @@ __all__ = [
     "AttentionWindow",
     "BatchWork",
     "BlockSpec",
+    "BlockTensors",
     "Decoder",
     "Encoder",
     "EncoderDecoder",
     "EngineSettings",
+    "FeedForwardSpec",
     "FullAttention",
     "GeneratorDiscriminator",
     "Init",
     "LayerWeights",
     "LearnedPositions",
+    "LinearSpec",
     "LossFacts",
     "LossSpikes",
+    "ModelTensors",
     "NetName",
+    "NormSpec",
     "Offload",
     "Phase",
     "PlainEmbedding",
     "PositionEmbedding",
+    "RelativeAttentionSpec",
     "RelativeBias",
     "RelativePositions",
+    "SelfAttentionSpec",
+    "Seq2SeqAttentionSpec",
     "Seq2SeqLearnedPositions",
     "Seq2SeqSinusoidalPositions",
     "SinusoidalPositions",
     "SlidingWindow",
     "Stack",
+    "Sublayer",
+    "TableSpec",
+    "Tensors",
     "TokenEmbedding",
     "TwoStream",
     "TwoStreamRelativePositions",
+    "VectorsSpec",
     "Visibility",
     "Weights",
+    "WindowAttentionSpec",
     "linear_weights",
     "mask_head_weights",
     "norm_weights",

@@ -99,6 +99,10 @@ class RelativeAttentionSpec(SelfAttentionSpec):
         """Embeddings of the same and of another segment."""
         return (VectorsSpec("segments", (2, self.heads, self.head_dim), 1),) if self.has_segments else ()
 
+    @property
+    def linears(self) -> tuple[LinearSpec, ...]:
+        return self.query, self.key_value, self.distance, self.out
+
     def tensors(self) -> tuple[Tensors, ...]:
         own = () if self.shares_biases else self.biases
-        return self.query, self.key_value, self.distance, self.out, *own, *self.segments
+        return *self.linears, *own, *self.segments

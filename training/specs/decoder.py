@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, require, spec
-from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
+from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec, WindowAttentionSpec
 from training.specs.attention_window import AlternatingWindow, FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.feed_forward import Activation
@@ -136,6 +136,12 @@ class Decoder(Stack):
             return RelativeAttentionSpec(**self.attention_sizes, shares_biases=True)
         return SelfAttentionSpec(**self.attention_sizes)
 
+    def attention_at(self, layer: int) -> SelfAttentionSpec:
+        if not self.attention_window.narrows(layer):
+            return self.attention
+        before, after = self.attention_window.sides
+        return WindowAttentionSpec(**self.attention_sizes, before=before, after=after)
+
     def tables(self, vocab_size: int) -> tuple[Tensors, ...]:
         """The token table, or the tables of its clusters with their projections. Workers do not split those."""
         if not self.cutoffs:
@@ -150,13 +156,21 @@ class Decoder(Stack):
             widen.append(LinearSpec(f"tokens.widen.{cluster}", width, (self.hidden_size,), bias=False))
         return *tables, *widen
 
-    def tensors(self, vocab_size: int) -> ModelTensors:
-        rows, attention = self.position_embedding.rows, self.attention
-        positions = (TableSpec("positions", rows, self.hidden_size),) if rows else ()
+    def embeddings(self, vocab_size: int) -> tuple[Tensors, ...]:
+        """The embedding tables."""
+        rows = self.position_embedding.rows
+        return *self.tables(vocab_size), *((TableSpec("positions", rows, self.hidden_size),) if rows else ())
+
+    def tower(self) -> ModelTensors:
+        """The layers, the norm above them, and the two biases that all layers of a relative attention share."""
         above = (self.norm("final_norm"),) if self.norm_position == "pre" else ()
+        attention = self.attention
         shared = attention.biases if isinstance(attention, RelativeAttentionSpec) else ()
         biases = (replace(one, name=f"blocks.0.attention.{one.name}") for one in shared)
-        return ModelTensors((*self.tables(vocab_size), *positions, *above, *biases), (self.block_tensors(),))
+        return ModelTensors((*above, *biases), (self.block_tensors(),))
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
 
     def products(self, work: BatchWork) -> float:
         """The linear layer over the distances is not counted, because all sequences share its result."""

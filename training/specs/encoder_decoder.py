@@ -104,10 +104,12 @@ class EncoderDecoder(Stack):
 
     def tensors(self, vocab_size: int) -> ModelTensors:
         """Both stacks share the token table; each has its own tables of positions, distances and languages."""
-        return sum(
-            (self.side(name).inside(name) for name in ("encoder", "decoder")),
-            ModelTensors((TableSpec("tokens", vocab_size, self.hidden_size, "rows"),), ()),
-        )
+        encoder, decoder = self.side("encoder").inside("encoder"), self.side("decoder").inside("decoder")
+        return ModelTensors(self.tables(vocab_size), ()) + encoder + decoder
+
+    def tables(self, vocab_size: int) -> tuple[TableSpec, ...]:
+        """The token table."""
+        return (TableSpec("tokens", vocab_size, self.hidden_size, "rows"),)
 
     def side(self, name: Literal["encoder", "decoder"]) -> ModelTensors:
         """The tensors of one stack. A decoder also has cross-attention."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
-from training.specs.attention import SelfAttentionSpec
+from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
 from training.specs.blocks import BlockSpec
 from training.specs.counts import count_products, count_weights
 from training.specs.feed_forward import Activation, FeedForwardSpec
@@ -90,6 +90,10 @@ class Stack:
         """The self-attention of a block."""
         return SelfAttentionSpec(**self.attention_sizes)
 
+    def attention_at(self, layer: int) -> SelfAttentionSpec:
+        """The self-attention of a layer, counted from 0; the tensors of all layers are equal."""
+        return self.attention
+
     @property
     def attention_sizes(self) -> dict[str, Any]:
         """The sizes that each kind of attention has."""
@@ -98,8 +102,9 @@ class Stack:
 
     @property
     def feed_forward(self) -> FeedForwardSpec:
-        """The feed-forward layer of a block."""
-        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation)
+        """The feed-forward layer of a block. Transformer-XL and XLNet have dropout inside it."""
+        dropout = self.hidden_dropout if isinstance(self.attention, RelativeAttentionSpec) else 0.0
+        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, dropout)
 
     def norm(self, name: str, width: int = 0) -> NormSpec:
         """A norm of this name; `width` 0: of hidden states."""

@@ -281,7 +281,7 @@ def test_norms_and_biases_decay_if_all_do_and_frozen_weights_never() -> None:
 
 
 def test_a_fused_linear_is_a_linear_layer() -> None:
-    fused = FusedLinear(3, 4, 5)
+    fused = FusedLinear(4, (5, 5, 5))
     assert isinstance(fused, nn.Linear)
     assert (fused.in_features, fused.out_features) == (4, 15)
     assert fused.list_fused() == {"weight": (5, 5, 5), "bias": (5, 5, 5)}
