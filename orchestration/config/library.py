@@ -101,7 +101,8 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
         _refuse_other_kind(document, folder, name_or_path)
         return document, name_or_path
     recipe, _, scale = name_or_path.lower().rpartition("_")
-    if folder == "recipes" and recipe in known and (meant := error_messages.find_nearest(scale, SCALES, cutoff=0.75)):
+    meant = error_messages.find_nearest(scale, SCALES, cutoff=0.75)
+    if folder == "recipes" and recipe in known and meant and (meant == "tiny" or "_" in recipe):  # gpt2_small is gpt2
         expected, remedy = "a name that `sesame recipes` lists, or a .yaml file", f"use {recipe} --scale {meant}"
         raise BadInput(error_messages.invalid("recipe", name_or_path, expected, remedy))
     groups = frozenset(task_groups()) if folder == "tasks" else frozenset[str]()
