@@ -56,16 +56,6 @@ def norm_weights(width: int, *, bias: bool = True) -> int:
     return width * (1 + bias)
 
 
-def attention_weights(width: int, heads: int, *, bias: bool = True) -> tuple[int, int]:
-    """Split and whole weights of queries, keys, values and output; `heads` is the size of all heads together."""
-    return 3 * linear_weights(width, heads, bias=bias) + heads * width, width * bias
-
-
 def mask_head_weights(width: int, table_width: int, vocab_size: int) -> int:
     """Weights of a head for masked language modeling: linear layer, norm, bias per token (BERT 3.1, task 1)."""
     return linear_weights(width, table_width) + norm_weights(table_width) + vocab_size
-
-
-def feed_forward_weights(width: int, inner: int, *, bias: bool = True) -> tuple[int, int]:
-    """Split and whole weights of both linear layers."""
-    return linear_weights(width, inner, bias=bias) + inner * width, width * bias
