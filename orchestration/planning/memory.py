@@ -324,7 +324,7 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     # If no kernel supports attention dropout, a CPU computes attention in float32.
     core = 4 if stack.attention_dropout and not cuda else size
     read = 3 * stack.tokens + (stack.tokens + 2 * stack.source_tokens if stack.source_tokens else 0)
-    inside = stack.kept_inside * size + (mask + size if stack.inner_dropout else 0)
+    inside = stack.feed_forward.kept * size + (mask + size if stack.feed_forward.dropout else 0)
     split = (
         read * core + stack.tokens * stack.attentions * size
     ) * stack.heads_width + stack.tokens * stack.inner * inside

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from training.specs.attention import SelfAttentionSpec
+from training.specs.feed_forward import FeedForwardSpec
+from training.specs.tensors import shapes_of
+
 
 @dataclass(frozen=True)
 class BlockSpec:
@@ -13,25 +17,38 @@ class BlockSpec:
     number: int
     tokens: float  # tokens in each block
     pairs: float  # pairs of a query and a key in one head, including pairs that a causal mask hides
-    width: int
-    heads: int
-    head_width: int
-    inner: int  # width of the feed-forward layer
+    attention: SelfAttentionSpec
+    feed_forward: FeedForwardSpec
     dropout: float = 0.0
-    attention_dropout: float = 0.0
     source_tokens: float = 0.0  # tokens of the source, for blocks with cross-attention
     source_pairs: float = 0.0
     scores: int = 0  # stored matrices with one element per pair and head, with any attention kernel
     kept_by_norm: int = 2  # stored elements per token and hidden element, before, inside and after a norm
-    kept_inside: int = 2  # stored elements per token and inner element, before and after the activation
-    inner_dropout: float = 0.0  # dropout after the activation
     copied: float = 0.0  # additional stored elements of attention per token and element of the heads
     backward: bool = True  # False: the model is frozen
 
     @property
+    def width(self) -> int:
+        """Size of the hidden states."""
+        return self.attention.width
+
+    @property
+    def heads(self) -> int:
+        return self.attention.heads
+
+    @property
     def heads_width(self) -> int:
         """Size of all heads together."""
-        return self.heads * self.head_width
+        return self.attention.inner
+
+    @property
+    def inner(self) -> int:
+        """Size of the feed-forward layer."""
+        return self.feed_forward.inner
+
+    @property
+    def attention_dropout(self) -> float:
+        return self.attention.dropout
 
     @property
     def attentions(self) -> int:
@@ -40,6 +57,6 @@ class BlockSpec:
 
     @property
     def linears(self) -> tuple[tuple[int, int], ...]:
-        """Rows and columns of each matrix: queries, keys, values and output of each attention, then feed-forward."""
-        attention = (*[(self.heads_width, self.width)] * 3, (self.width, self.heads_width))
-        return (*attention * self.attentions, (self.inner, self.width), (self.width, self.inner))
+        """Rows and columns of each matrix: those of each attention, then those of the feed-forward layer."""
+        attention, feed_forward = map(shapes_of, (self.attention.tensors(), self.feed_forward.tensors()))
+        return (*attention * self.attentions, *feed_forward)

@@ -135,7 +135,6 @@ class EncoderDecoder(Stack):
         """With a relative bias, the scores are in memory, because the bias is added to them."""
         more: dict[str, Any] = {"scores": 1 if self.position_embedding.num_buckets else 0}
         more["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3
-        more["inner_dropout"] = self.hidden_dropout if self.norm_position == "pre" else 0.0
         reads = self.block(self.num_hidden_layers, work.source_tokens, work.source_squares, **more)
         source = {"source_tokens": work.source_tokens, "source_pairs": work.crossed}
         return reads, self.block(self.num_hidden_layers, work.tokens, work.squares, **more, **source)

@@ -26,5 +26,10 @@ class FeedForwardSpec:
     def down(self) -> LinearSpec:
         return LinearSpec("down", self.inner, (self.width,), self.bias, "inputs")
 
+    @property
+    def kept(self) -> int:
+        """Stored elements per token and inner element: before and after the activation; ReLU needs its result only."""
+        return 1 if self.activation == "relu" else 2
+
     def tensors(self) -> tuple[Tensors, ...]:
         return self.up, self.down

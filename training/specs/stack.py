@@ -1,6 +1,7 @@
 """Keys and facts that all stacks of Transformer blocks share."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
@@ -140,17 +141,15 @@ class Stack:
 
     def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
         """`number` blocks of these sizes, with the tokens and pairs of a batch in each of them."""
+        # what is measured with relative attention is less than its scores, so its inner dropout is not added
+        is_relative = isinstance(self.attention, RelativeAttentionSpec)
         return BlockSpec(
             number=number,
             tokens=tokens,
             pairs=pairs,
-            width=self.hidden_size,
-            heads=self.num_attention_heads,
-            head_width=self.width_of_head,
-            inner=self.inner_width,
+            attention=self.attention,
+            feed_forward=replace(self.feed_forward, dropout=0.0) if is_relative else self.feed_forward,
             dropout=self.hidden_dropout,
-            attention_dropout=self.attention_dropout,
-            kept_inside=1 if self.activation == "relu" else 2,
             **more,
         )
 

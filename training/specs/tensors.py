@@ -4,7 +4,7 @@ A part lists its tensors in this form, without torch. training/architectures/mad
 adds up the numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -161,6 +161,11 @@ class ModelTensors:
             yield from tensor.parameters()
         for stack in self.stacks:
             yield from stack.parameters()
+
+
+def shapes_of(tensors: Iterable[Tensors]) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of the matrices of all linear layers."""
+    return tuple(shape for tensor in tensors if isinstance(tensor, LinearSpec) for shape in tensor.shapes)
 
 
 def _prefix_names(tensor: Tensors, prefix: str) -> Iterator[Parameter]:
