@@ -90,7 +90,7 @@ def test_constant_answer_warning_names_its_score(
 def test_truncated_held_out_documents_are_noted_beside_the_score(
     target: EvalTarget, trial_names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(score_plan.held_out, "find_too_few", lambda *_: {})
+    monkeypatch.setattr(score_plan, "find_too_few", lambda *_: {})
     row = {
         "input_ids": np.array([2, 10, 3], np.int32),
         "token_type_ids": np.zeros(3, np.int8),

@@ -454,9 +454,7 @@ def test_unfinished_run_is_refused(target: EvalTarget) -> None:
 def test_too_little_held_out_text_gives_one_line_for_each_task(
     target: EvalTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        score_plan.held_out, "find_too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks}
-    )
+    monkeypatch.setattr(score_plan, "find_too_few", lambda corpus, tasks, labels: {t: f"{t}: few" for t in tasks})
     with pytest.raises(DataError, match="source_classification: few\nnext_sentence: few"):
         plan_tasks(target, make_request(None, tasks="source_classification,next_sentence"))
 

@@ -114,7 +114,7 @@ def test_environment_does_not_redirect_to_another_cluster(monkeypatch: pytest.Mo
 
 def test_jobs_are_listed_by_age_without_environment_values(capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [
-        JOB | {"submission_id": "new", "status": "RUNNING", "start_time": 2000},
+        JOB | {"submission_id": "new", "status": "RUNNING", "start_time": int(time.time() * 1000)},
         JOB | {"submission_id": "old", "status": "FAILED", "start_time": 1000, "end_time": 3000, "message": "it [x]"},
         JOB | {"submission_id": None, "type": "DRIVER", "status": "RUNNING", "job_id": "01000000"},
     ]
