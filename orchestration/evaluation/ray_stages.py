@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from orchestration import environment, planning
+from orchestration import environment, jobs, planning
 from orchestration.evaluation import eval_target, evaluate
 from orchestration.evaluation.eval_request import EvalRequest
 from orchestration.evaluation.score_plan import plan_supported_tasks
-from orchestration.jobs import HELD_OUT_STAGE, Job, resources_of, tasks_without_text, train, train_locked
+from orchestration.jobs import HELD_OUT_STAGE, Job, resources_of, tasks_without_text
 from orchestration.launch import EXPORTING, cores, ray_session, start_trial_processes
 from orchestration.progress import Report
 from preprocessing.errors import SesameError
@@ -33,11 +33,11 @@ def pretrain_and_evaluate(
     unfit = tasks_without_text(job.plan.corpus, request.held_out, request.held_out_labels)
     fit = request.without(unfit)
     if job.plan.run.state == "done" and resume != "never":
-        return _evaluate(job, train(job, resume, report), report, fit, left_out)
+        return _evaluate(job, jobs.train(job, resume, report), report, fit, left_out)
     planning.refuse_what_cannot_be(job.recipe, job.cluster)
     with environment.apply(job.cluster.env) as env, hold_lock(job.plan.run.folder), _ray(job, report):
         reports = _StartTrials(report, job, env) if fit.tasks else report
-        return _evaluate(job, train_locked(job, resume, reports), report, fit, left_out)
+        return _evaluate(job, jobs.train_locked(job, resume, reports), report, fit, left_out)
 
 
 class _StartTrials:

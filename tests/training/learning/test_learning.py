@@ -24,7 +24,7 @@ from tests.training.batches import collate_unpadded
 from training.losses import Loss, MaskedTokens, NextToken, SentencePair
 from training.model import Model, parameter_groups
 from training.specs import Architecture, Decoder, Encoder, LearnedPositions, Visibility
-from training.specs.stack import Norm
+from training.specs.stack import NormPosition
 
 TINY: dict[str, Any] = {
     "num_hidden_layers": 2,
@@ -156,7 +156,7 @@ def test_a_short_masked_run_uses_context(train: World, held_out: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_short_causal_run_uses_context(norm: Norm, train: World, held_out: World) -> None:
+def test_a_short_causal_run_uses_context(norm: NormPosition, train: World, held_out: World) -> None:
     trunk = replace(DECODER, norm_position=norm)
     model = learn(Course(trunk, (NextToken(),), next_token_rows, steps=100, batch=32, peak=5e-3), train)
     loss, _ = examine(model, next_token_rows(held_out, 500, np.random.default_rng(1)))["next_token"]
@@ -195,7 +195,7 @@ def test_only_a_model_with_full_attention_reads_the_particle(train: World, held_
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_next_tokens_are_learned_better_than_by_bigrams(norm: Norm, train: World, held_out: World) -> None:
+def test_next_tokens_are_learned_better_than_by_bigrams(norm: NormPosition, train: World, held_out: World) -> None:
     trunk = replace(DECODER, norm_position=norm)
     model = learn(Course(trunk, (NextToken(),), next_token_rows, steps=900, batch=32, peak=2e-3), train)
     loss, _ = examine(model, next_token_rows(held_out, 500, np.random.default_rng(1)))["next_token"]
