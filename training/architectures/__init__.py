@@ -1,8 +1,9 @@
 """Model architectures, which compute hidden states from batches.
 
-Read backbone.py (the common base class), layers.py and transformer.py (BERT, GPT) first. encoder_decoder.py (BART, T5,
-MASS), relative.py (Transformer-XL), two_stream.py (XLNet) and generator_discriminator.py (ELECTRA) build on them.
-cache.py contains the key-value cache for generation. training/specs/ defines the keys of each architecture.
+Read backbone.py (the common base class), layers.py and transformer.py (BERT, GPT) first. made.py creates modules from
+the tensors that an architecture declares. encoder_decoder.py (BART, T5, MASS), relative.py (Transformer-XL),
+two_stream.py (XLNet) and generator_discriminator.py (ELECTRA) build on them. cache.py contains the key-value cache for
+generation. training/specs/ defines the keys of each architecture.
 """
 
 from typing import Final

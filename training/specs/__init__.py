@@ -1,9 +1,9 @@
 """Keys of the model, phases and engine in recipes and cluster files.
 
-Read part.py (the facts of an architecture), then stack.py and encoder.py, then position_embedding.py and
-attention_window.py. Each other architecture has one file. The union below is the registry; the kinds of parts inside an
-architecture follow it. Losses and optimizers have packages of their own. This package does not import
-torch, so that `sesame check` starts quickly.
+Read part.py (the facts of an architecture), then tensors.py (the tensors that it declares), stack.py and encoder.py,
+then attention.py, position_embedding.py and attention_window.py. Each other architecture has one file. The union below
+is the registry; the kinds of parts inside an architecture follow it. Losses and optimizers have packages of their own.
+This package does not import torch, so that `sesame check` starts quickly.
 """
 
 from typing import Final

@@ -7,6 +7,7 @@ from preprocessing.spec import ScaleOverrides
 from training.specs.attention_window import AttentionWindow
 from training.specs.blocks import BlockSpec
 from training.specs.position_embedding import PositionEmbedding
+from training.specs.tensors import ModelTensors
 from training.specs.token_embedding import TokenEmbedding
 from training.specs.weights import Weights
 from training.specs.work import BatchWork
@@ -159,8 +160,11 @@ class ArchitecturePart(Protocol):
     def answers(self, vocab_size: int) -> int:
         """Number of logits per target."""
 
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        """All tensors without heads, with `vocab_size` rows in the token table. The modules are made from them."""
+
     def weights(self, vocab_size: int) -> Weights:
-        """Numbers of weights without heads, with `vocab_size` rows in the token table."""
+        """Numbers of weights without heads, which follow from the tensors."""
 
     def products(self, work: BatchWork) -> float:
         """Multiplications of a forward pass between the token table and the heads, counted as in arXiv:2104.04473.
