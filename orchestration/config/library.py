@@ -14,6 +14,7 @@ from training.evaluation.tasks import TASKS, TEXT
 HOME = Path(__file__).parents[1]
 SCALES: Final = ("tiny", "small")  # on two cores a run takes minutes (tiny) or about an hour (small)
 UNAVAILABLE = "unavailable"  # file in tasks/ with the reported results that have no task, and the reasons
+_RECIPE: Final = "a name that `sesame recipes` lists, or a .yaml file"
 Folder = Literal["recipes", "clusters", "corpora", "tasks"]
 _OWN_KEYS: dict[Folder, frozenset[str]] = {  # keys that no other kind of file has
     "recipes": frozenset({"model", "objective", "losses", "masking", "phases"}),
@@ -90,8 +91,7 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
     is_yaml = name_or_path.endswith((".yaml", ".yml"))
     if folder == "recipes" and name_or_path and not is_yaml and (found := _no_recipe(name_or_path)):
         got, remedy = found
-        expected = "a name that `sesame recipes` lists, or a .yaml file"
-        raise BadInput(error_messages.invalid("recipe", got, expected, remedy))
+        raise BadInput(error_messages.invalid("recipe", got, _RECIPE, remedy))
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         if (stem := Path(name_or_path).stem) in known and not Path(name_or_path).exists():
             raise BadInput(
@@ -103,8 +103,7 @@ def open_document(folder: Folder, name_or_path: str) -> tuple[dict[str, Any], st
     recipe, _, scale = name_or_path.lower().rpartition("_")
     meant = error_messages.find_nearest(scale, SCALES, cutoff=0.75)
     if folder == "recipes" and recipe in known and meant and (meant == "tiny" or "_" in recipe):  # gpt2_small is gpt2
-        expected, remedy = "a name that `sesame recipes` lists, or a .yaml file", f"use {recipe} --scale {meant}"
-        raise BadInput(error_messages.invalid("recipe", name_or_path, expected, remedy))
+        raise BadInput(error_messages.invalid("recipe", name_or_path, _RECIPE, f"use {recipe} --scale {meant}"))
     groups = frozenset(task_groups()) if folder == "tasks" else frozenset[str]()
     raise BadInput(error_messages.explain_unknown_name(name_or_path, folder, known, groups))
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import torch
 
@@ -142,16 +143,8 @@ def layouts(folder: Path) -> dict[str, list[float]]:
             raise RuntimeError(f"{name}: {seen.error}")
         print(f"bits: {name}", flush=True)
 
-    before = {key: os.environ.get(key) for key in KERNELS}
-    os.environ.update(KERNELS)  # the workers inherit them
-    try:
+    with mock.patch.dict(os.environ, KERNELS):  # the workers inherit them
         found = train_in_groups(jobs, 2, folder / "groups", "tests.parity.worker", report)
-    finally:
-        for key, value in before.items():
-            if value is None:
-                del os.environ[key]
-            else:
-                os.environ[key] = value
     return {name: seen.losses for name, seen in found.items()}
 
 

@@ -24,6 +24,7 @@ from training.specs.engine_settings import ActivationCheckpointing, EngineSettin
 from training.specs.feed_forward import Activation, FeedForwardSpec
 from training.specs.generator_discriminator import GeneratorDiscriminator
 from training.specs.loss_spikes import LossSpikes
+from training.specs.mask_head import mask_head_weights
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
 from training.specs.position_embedding import (
     LearnedPositions,
@@ -48,7 +49,7 @@ from training.specs.tensors import (
 )
 from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding, TokenEmbedding
 from training.specs.two_stream import TwoStream
-from training.specs.weights import LayerWeights, Weights, linear_weights, mask_head_weights, norm_weights
+from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
 from training.specs.work import BatchWork
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from training.specs.tensors import BlockTensors, ModelTensors, Parameter, Sublayer, TableSpec
+from training.specs.tensors import ModelTensors, Parameter, Sublayer, TableSpec
 from training.specs.weights import LayerWeights, Weights
 
 
@@ -10,30 +10,16 @@ def count_weights(model: ModelTensors) -> Weights:
     """The weights of a model without its heads, by what memory and communication depend on."""
     tables = sum(_size(tensor.parameters()) for tensor in model.outside if _is_split_table(tensor))
     others = sum(_size(tensor.parameters()) for tensor in model.outside if not _is_split_table(tensor))
-    return Weights(tables, _merge(count_layers(stack) for stack in model.stacks), others)
-
-
-def count_layers(stack: BlockTensors) -> tuple[LayerWeights, ...]:
-    """The weights of each sublayer of a stack, with its norm."""
-    return tuple(_count_sublayer(stack.number, sublayer) for sublayer in stack.sublayers)
+    layers = (_count_sublayer(stack.number, sublayer) for stack in model.stacks for sublayer in stack.sublayers)
+    return Weights(tables, tuple(layers), others)
 
 
 def _count_sublayer(number: int, sublayer: Sublayer) -> LayerWeights:
+    """The weights of a sublayer with its norm, in `number` layers."""
     parameters = [one for tensor in (*sublayer.tensors, sublayer.norm) for one in tensor.parameters()]
     split = _size(one for one in parameters if one.axis is not None)
     copies = len(set(sublayer.owners)) or number
     return LayerWeights(number, copies, split, _size(parameters) - split)
-
-
-def _merge(stacks: Iterable[tuple[LayerWeights, ...]]) -> tuple[LayerWeights, ...]:
-    """The layers of all stacks; equal ones, such as the attentions of encoder and decoder, together."""
-    found = dict[tuple[int, int, bool], LayerWeights]()
-    for layers in stacks:
-        for one in layers:
-            key = one.split, one.whole, one.copies < one.number
-            before = found.get(key, LayerWeights(0, 0, one.split, one.whole))
-            found[key] = LayerWeights(before.number + one.number, before.copies + one.copies, one.split, one.whole)
-    return tuple(found.values())
 
 
 def count_products(sublayer: Sublayer) -> int:

@@ -1,7 +1,7 @@
 """The decoder of GPT-like models, and of Transformer-XL with relative positions."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec, WindowAttentionSpec
@@ -142,6 +142,11 @@ class Decoder(Stack):
         before, after = self.attention_window.sides
         return WindowAttentionSpec(**self.attention_sizes, before=before, after=after)
 
+    @property
+    def inner_dropout(self) -> float:
+        """Transformer-XL has dropout inside the feed-forward layer."""
+        return self.hidden_dropout if self.position_embedding.relative else 0.0
+
     def tables(self, vocab_size: int) -> tuple[Tensors, ...]:
         """The token table, or the tables of its clusters with their projections. Workers do not split those."""
         if not self.cutoffs:
@@ -183,11 +188,14 @@ class Decoder(Stack):
         return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
-        """Scores include masked pairs. Relative scores are two matrices, their sum and its softmax."""
-        pairs = work.squares + self.mem_len * work.tokens
-        return (
-            self.block(self.num_hidden_layers, work.tokens, pairs, scores=4 if self.position_embedding.relative else 0),
-        )
+        """Scores include masked pairs. Relative scores are two matrices, their sum and its softmax.
+
+        This is more than is measured, so the dropout inside their feed-forward layer is not added.
+        """
+        pairs, more = work.squares + self.mem_len * work.tokens, dict[str, Any]()
+        if self.position_embedding.relative:
+            more = {"scores": 4, "feed_forward": replace(self.feed_forward, dropout=0.0)}
+        return (self.block(self.num_hidden_layers, work.tokens, pairs, **more),)
 
     def describe_positions(self) -> str:
         return self.position_embedding.describe()

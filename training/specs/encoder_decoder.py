@@ -94,10 +94,13 @@ class EncoderDecoder(Stack):
         return Seq2SeqAttentionSpec(**self.attention_sizes, bias=self.bias, is_scaled=self.scale_attention)
 
     @property
+    def inner_dropout(self) -> float:
+        """T5 and PEGASUS have dropout inside the feed-forward layer."""
+        return self.hidden_dropout if self.norm_position == "pre" else 0.0
+
+    @property
     def feed_forward(self) -> FeedForwardSpec:
-        """T5 and PEGASUS have dropout inside it."""
-        dropout = self.hidden_dropout if self.norm_position == "pre" else 0.0
-        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, dropout, self.bias)
+        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, self.inner_dropout, self.bias)
 
     def norm(self, name: str, width: int = 0) -> NormSpec:
         return NormSpec(name, width or self.hidden_size, self.norm_type, self.norm_eps, self.bias)

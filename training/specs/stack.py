@@ -1,11 +1,10 @@
 """Keys and facts that all stacks of Transformer blocks share."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
-from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
+from training.specs.attention import SelfAttentionSpec
 from training.specs.blocks import BlockSpec
 from training.specs.counts import count_products, count_weights
 from training.specs.feed_forward import Activation, FeedForwardSpec
@@ -103,9 +102,13 @@ class Stack:
 
     @property
     def feed_forward(self) -> FeedForwardSpec:
-        """The feed-forward layer of a block. Transformer-XL and XLNet have dropout inside it."""
-        dropout = self.hidden_dropout if isinstance(self.attention, RelativeAttentionSpec) else 0.0
-        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, dropout)
+        """The feed-forward layer of a block."""
+        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, self.inner_dropout)
+
+    @property
+    def inner_dropout(self) -> float:
+        """Dropout probability inside the feed-forward layer."""
+        return 0.0
 
     def norm(self, name: str, width: int = 0) -> NormSpec:
         """A norm of this name; `width` 0: of hidden states."""
@@ -118,9 +121,9 @@ class Stack:
             Sublayer("feed_forward", self.feed_forward.tensors(), self.norm("feed_forward_norm")),
         )
 
-    def block_tensors(self, path: str = "blocks") -> BlockTensors:
-        """The tensors of a stack of blocks; `path` is its name in the model."""
-        return BlockTensors(path, self.num_hidden_layers, self.sublayers())
+    def block_tensors(self) -> BlockTensors:
+        """The tensors of the stack of blocks."""
+        return BlockTensors("blocks", self.num_hidden_layers, self.sublayers())
 
     def tensors(self, vocab_size: int) -> ModelTensors:
         """All tensors of the model without its heads, with `vocab_size` rows in the token table."""
@@ -141,17 +144,8 @@ class Stack:
 
     def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
         """`number` blocks of these sizes, with the tokens and pairs of a batch in each of them."""
-        # what is measured with relative attention is less than its scores, so its inner dropout is not added
-        is_relative = isinstance(self.attention, RelativeAttentionSpec)
-        return BlockSpec(
-            number=number,
-            tokens=tokens,
-            pairs=pairs,
-            attention=self.attention,
-            feed_forward=replace(self.feed_forward, dropout=0.0) if is_relative else self.feed_forward,
-            dropout=self.hidden_dropout,
-            **more,
-        )
+        parts: dict[str, Any] = {"attention": self.attention, "feed_forward": self.feed_forward} | more
+        return BlockSpec(number=number, tokens=tokens, pairs=pairs, dropout=self.hidden_dropout, **parts)
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size

@@ -1,5 +1,6 @@
 """The two-stream encoder of XLNet."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from preprocessing.spec import key, require, spec
@@ -74,6 +75,10 @@ class TwoStream(Stack):
     def attention(self) -> RelativeAttentionSpec:
         return RelativeAttentionSpec(**self.attention_sizes, has_segments=True)
 
+    @property
+    def inner_dropout(self) -> float:
+        return self.hidden_dropout
+
     def tensors(self, vocab_size: int) -> ModelTensors:
         """`unknown` is the initial state of all queries."""
         tokens = TableSpec("tokens", vocab_size, self.hidden_size, "rows")
@@ -90,10 +95,12 @@ class TwoStream(Stack):
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """Each block processes both streams.
 
-        Scores are those of content, distance and segment, their sum and softmax.
+        Scores are those of content, distance and segment, their sum and softmax. This is more than is measured, so the
+        dropout inside the feed-forward layer is not added.
         """
-        both = work.tokens + work.targets
-        return (self.block(self.num_hidden_layers, both, both * (work.length + self.mem_len), scores=5),)
+        both, plain = work.tokens + work.targets, replace(self.feed_forward, dropout=0.0)
+        pairs = both * (work.length + self.mem_len)
+        return (self.block(self.num_hidden_layers, both, pairs, scores=5, feed_forward=plain),)
 
     def describe_positions(self) -> str:
         return self.position_embedding.describe()

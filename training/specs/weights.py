@@ -54,8 +54,3 @@ def linear_weights(inputs: int, outputs: int, *, bias: bool = True) -> int:
 def norm_weights(width: int, *, bias: bool = True) -> int:
     """Weights of a norm: a gain and a bias per element; RMSNorm has no bias."""
     return width * (1 + bias)
-
-
-def mask_head_weights(width: int, table_width: int, vocab_size: int) -> int:
-    """Weights of a head for masked language modeling: linear layer, norm, bias per token (BERT 3.1, task 1)."""
-    return linear_weights(width, table_width) + norm_weights(table_width) + vocab_size

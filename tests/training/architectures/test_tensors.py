@@ -30,7 +30,6 @@ DETECTS = "losses=[{kind: replaced_token_detection}]"
 def architectures() -> dict[str, Architecture]:
     """Each architecture of the recipes, and some changed ones, by the name of a recipe and the changes."""
     found = {family.recipe(name).model: name for name in family.RECIPES}
-
     changed = {
         f"{name} {changes}": load(name, [*changes.split(), *([DETECTS] if "sample_from" in changes else [])]).model
         for name, changes in CHANGED
