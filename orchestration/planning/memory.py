@@ -274,8 +274,7 @@ def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
         return 0.0
     linears, small = 0.0, 0.0
     for stack in demand.blocks(layout.rows, length):
-        heads, inner = stack.heads_width / layout.tensor, stack.inner / layout.tensor
-        sizes = [3 * stack.width * heads, stack.width * heads] * stack.attentions + [stack.width * inner] * 2
+        sizes = [size / layout.tensor for size in stack.layer_sizes]
         linears += stack.number * sum(sizes)
         small += stack.number * sum(size for size in sizes if size <= layout.persistent)
     if layout.persistent >= demand.recipe.model.hidden_size:
@@ -303,7 +302,8 @@ def activations(
         entry = stack.tokens * stack.width * size
         each = entry if layout.checkpointing == "full" else block
         total += -(-stack.number // layout.pipeline) * each * at_once
-        gradients = stack.tokens * (2 * stack.inner / layout.tensor + 2 * stack.width) * size
+        inner = stack.feed_forward.passing * stack.inner / layout.tensor
+        gradients = stack.tokens * (inner + 2 * stack.width) * size
         passing = max(passing, gradients + (block if layout.checkpointing == "full" else 0.0))
     mask = size if not cuda else 1
     tokens = sum(stack.tokens for stack in stacks)
@@ -323,11 +323,9 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     of_width = stack.tokens * stack.width * (stack.kept_by_norm * size + (mask if stack.dropout else 0)) * sublayers
     # If no kernel supports attention dropout, a CPU computes attention in float32.
     core = 4 if stack.attention_dropout and not cuda else size
-    read = 3 * stack.tokens + (stack.tokens + 2 * stack.source_tokens if stack.source_tokens else 0)
     inside = stack.feed_forward.kept * size + (mask + size if stack.feed_forward.dropout else 0)
-    split = (
-        read * core + stack.tokens * stack.attentions * size
-    ) * stack.heads_width + stack.tokens * stack.inner * inside
+    mixed = stack.tokens * stack.attentions * stack.heads_width * size
+    split = stack.heads_kept * core + mixed + stack.tokens * stack.inner * inside
     split += stack.copied * core * stack.tokens * stack.heads_width
     split += 4 * stack.tokens * stack.heads * stack.attentions  # logarithm of the softmax sum of each query
     if layout.checkpointing == "none":

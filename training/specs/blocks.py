@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from training.specs.attention import SelfAttentionSpec
 from training.specs.feed_forward import FeedForwardSpec
-from training.specs.tensors import shapes_of
+from training.specs.tensors import LinearSpec, shapes_of
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,20 @@ class BlockSpec:
     def attentions(self) -> int:
         """Number of attentions per block: self-attention, and cross-attention if there is a source."""
         return 2 if self.source_tokens else 1
+
+    @property
+    def heads_kept(self) -> float:
+        """Stored elements of all queries, keys and values."""
+        width, key_value = self.attention.inner, 2 * self.attention.key_value_width
+        own = self.tokens * (width + key_value + self.attention.normed)
+        return own + (self.tokens * width + self.source_tokens * key_value if self.source_tokens else 0.0)
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """Number of weights in each matrix; fused matrices count as one."""
+        attention, feed_forward = self.attention.tensors(), self.feed_forward.tensors()
+        tensors = (*attention * self.attentions, *feed_forward)
+        return tuple(tensor.products for tensor in tensors if isinstance(tensor, LinearSpec))
 
     @property
     def linears(self) -> tuple[tuple[int, int], ...]:

@@ -73,7 +73,7 @@ class TwoStream(Stack):
 
     @property
     def attention(self) -> RelativeAttentionSpec:
-        return RelativeAttentionSpec(**self.attention_sizes, has_segments=True)
+        return RelativeAttentionSpec(**self.attention_sizes() | {"bias": False}, has_segments=True)
 
     @property
     def inner_dropout(self) -> float:
@@ -98,7 +98,7 @@ class TwoStream(Stack):
         Scores are those of content, distance and segment, their sum and softmax. This is more than is measured, so the
         dropout inside the feed-forward layer is not added.
         """
-        both, plain = work.tokens + work.targets, replace(self.feed_forward, dropout=0.0)
+        both, plain = work.tokens + work.targets, replace(self.feed_forward_layer, dropout=0.0)
         pairs = both * (work.length + self.mem_len)
         return (self.block(self.num_hidden_layers, both, pairs, scores=5, feed_forward=plain),)
 
