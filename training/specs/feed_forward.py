@@ -1,9 +1,9 @@
 """Kinds of feed-forward layers: their keys and tensors. The modules are in training/architectures/feed_forward.py."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from preprocessing.spec import key, spec
+from preprocessing.spec import ScaleOverrides, key, spec
 from training.specs.tensors import LinearSpec, Tensors
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -71,6 +71,8 @@ class PlainFeedForward:
 
     kind: Literal["plain"] = "plain"
 
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+
     def layer_of(self, **sizes: Any) -> FeedForwardSpec:
         """The layer, with the sizes of FeedForwardSpec."""
         return FeedForwardSpec(**sizes)
@@ -83,6 +85,8 @@ class GatedFeedForward:
     kind: Literal["gated"] = "gated"
     # MosaicBERT has a bias in the second linear layer only.
     up_bias: bool | None = key(default=None, doc="Whether the first linear layer has a bias; null: as mlp_bias.")
+
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def layer_of(self, **sizes: Any) -> FeedForwardSpec:
         """The layer, with the sizes of FeedForwardSpec."""
