@@ -131,10 +131,11 @@ class Transformer(InputEmbeddings):
         return rows if self.alibi is None else self.alibi(rows, norm.dtype, batch["input_ids"].device)
 
     def owners(self, stages: int) -> Mapping[str, int]:
-        layers, last = len(self.blocks), stages - 1
-        first = [name for name, _ in self.named_children() if name not in ("blocks", "final_norm", "output", "alibi")]
-        of_blocks = {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
-        return dict.fromkeys(first, 0) | of_blocks | {"final_norm": last, "output": last}
+        """The tables are on the first stage, the norm above the blocks and an untied output table on the last."""
+        layers, children = len(self.blocks), dict(self.named_children())
+        owners = dict.fromkeys(children.keys() - {"blocks", "alibi"}, 0)
+        owners |= dict.fromkeys({"final_norm", "output"} & children.keys(), stages - 1)
+        return owners | {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
 
     def run_stage(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
         x = self.embed(batch) if inputs.states is None else inputs.states

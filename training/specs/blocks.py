@@ -1,10 +1,14 @@
 """Blocks of a model and their work, which determine activations, recomputation and communication."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from training.specs.attention import SelfAttentionSpec
 from training.specs.feed_forward import FeedForwardSpec
 from training.specs.tensors import LinearSpec, shapes_of
+
+ParallelResidual = Literal["none", "two_norms", "one_norm"]
+"""Whether attention and feed-forward layer read the same states, with one or two norms."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,17 @@ class BlockSpec:
     source_pairs: float = 0.0
     scores: int = 0  # stored matrices with one element per pair and head, with any attention kernel
     kept_by_norm: int = 2  # stored elements per token and hidden element, before, inside and after a norm
+    parallel_residual: ParallelResidual = "none"
     copied: float = 0.0  # additional stored elements of attention per token and element of the heads
     backward: bool = True  # False: the model is frozen
+
+    @property
+    def kept_by_norms(self) -> int:
+        """Stored elements per token and hidden element of all norms. Parallel sublayers store their input once."""
+        of_sublayers = self.kept_by_norm * (self.attentions + 1)
+        return {"none": of_sublayers, "two_norms": of_sublayers - 1, "one_norm": self.kept_by_norm}[
+            self.parallel_residual
+        ]
 
     @property
     def width(self) -> int:

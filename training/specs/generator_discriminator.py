@@ -60,6 +60,7 @@ class GeneratorDiscriminator(Stack):
     writes: ClassVar[Writing] = ""
     attention_window: ClassVar[FullAttention] = FullAttention()
     num_languages: ClassVar[int] = 0
+    tie_word_embeddings: ClassVar[bool] = True
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
     # At hidden size 64, a generator of a quarter of the size is too weak: all its tokens are easy to detect. Without

@@ -16,6 +16,7 @@ class NoScaling:
 
     kind: Literal["none"] = "none"
 
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     attention_factor: ClassVar[float] = 1.0
 
     def divide(self, frequencies: Sequence[float]) -> tuple[float, ...]:
@@ -30,6 +31,7 @@ class LinearScaling:
     kind: Literal["linear"] = "linear"
     factor: float = key(doc="Factor by which positions are divided.")
 
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     attention_factor: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -53,6 +55,7 @@ class Llama3Scaling:
     low_freq_factor: float = key(default=1.0, doc="Rotations in the original length up to which all is divided.")
     high_freq_factor: float = key(default=4.0, doc="Rotations in the original length from which nothing changes.")
 
+    scale_overrides: ClassVar[ScaleOverrides] = {}
     attention_factor: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
@@ -84,6 +87,8 @@ class YarnScaling:
     original_max_position_embeddings: int = key(doc="Sequence length before the extension, in tokens.")
     beta_fast: float = key(default=32.0, doc="Rotations in the original length from which nothing changes.")
     beta_slow: float = key(default=1.0, doc="Rotations in the original length up to which all is divided.")
+
+    scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(self.factor >= 1, f"{PREFIX}.factor", self.factor, "a number of at least 1")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.attention import SelfAttentionSpec
 from training.specs.attention_window import AttentionWindow
-from training.specs.blocks import BlockSpec
+from training.specs.blocks import BlockSpec, ParallelResidual
 from training.specs.counts import count_products, count_weights
 from training.specs.feed_forward import Activation, FeedForwardKind, FeedForwardSpec, PlainFeedForward
 from training.specs.part import LossFacts, NetName
@@ -18,7 +18,6 @@ from training.specs.token_embedding import PlainEmbedding
 from training.specs.weights import Weights
 
 NormPosition = Literal["pre", "post"]
-ParallelResidual = Literal["none", "two_norms", "one_norm"]
 Sharing = Literal["none", "attention", "feed_forward", "all"]
 
 
@@ -271,6 +270,9 @@ class SelfAttentionStack(Stack):
     def groups(self) -> int:
         """Number of heads of keys and of values."""
         return self.num_key_value_heads or self.num_attention_heads
+
+    def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
+        return Stack.block(self, number, tokens, pairs, parallel_residual=self.parallel_residual, **more)
 
     def sublayers(self) -> tuple[Sublayer, ...]:
         attention, feed_forward = Stack.sublayers(self)

@@ -38,6 +38,7 @@ class TwoStream(Stack):
     writes: ClassVar[Writing] = "causal"
     attention_window: ClassVar[FullAttention] = FullAttention()
     num_languages: ClassVar[int] = 0
+    tie_word_embeddings: ClassVar[bool] = True
     token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     cutoffs: ClassVar[tuple[int, ...]] = ()
     init_method: ClassVar[Init] = "normal"
