@@ -124,11 +124,11 @@ class Transformer(InputEmbeddings):
 
     def _with_positions(self, batch: Mapping[str, Tensor], rows: BatchLayout) -> BatchLayout:
         """Add what attention reads of the positions: rotations, or a bias."""
-        spec, norm = self.trunk.position_embedding, next(self.final_norm.parameters(), self.tokens.weight)
+        spec = self.trunk.position_embedding
         if isinstance(spec, RotaryPositions):
             rotations = rotations_of(batch["positions"], spec, self.trunk.width_of_head)
             return replace(rows, rotations=rotations)
-        return rows if self.alibi is None else self.alibi(rows, norm.dtype, batch["input_ids"].device)
+        return rows if self.alibi is None else self.alibi(rows, next(self.parameters()).dtype, batch["input_ids"].device)
 
     def owners(self, stages: int) -> Mapping[str, int]:
         """The tables are on the first stage, the norm above the blocks and an untied output table on the last."""
