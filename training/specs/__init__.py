@@ -32,6 +32,7 @@ from training.specs.engine_settings import ActivationCheckpointing, EngineSettin
 from training.specs.feed_forward import (
     Activation,
     FeedForwardKind,
+    FeedForwardPart,
     FeedForwardSpec,
     GatedFeedForward,
     GatedFeedForwardSpec,
@@ -51,7 +52,15 @@ from training.specs.position_embedding import (
     SinusoidalPositions,
     TwoStreamRelativePositions,
 )
-from training.specs.rotary import LinearScaling, Llama3Scaling, NoScaling, RotaryPositions, YarnScaling
+from training.specs.rotary import (
+    Llama3Scaling,
+    LinearScaling,
+    NoScaling,
+    RopeScaling,
+    RotaryPositions,
+    ScalingPart,
+    YarnScaling,
+)
 from training.specs.stack import SelfAttentionStack, Stack
 from training.specs.tensors import (
     BlockTensors,
@@ -95,6 +104,7 @@ __all__ = [
     "EncoderDecoder",
     "EngineSettings",
     "FeedForwardKind",
+    "FeedForwardPart",
     "FeedForwardSpec",
     "FullAttention",
     "GatedFeedForward",
@@ -121,7 +131,9 @@ __all__ = [
     "RelativeAttentionSpec",
     "RelativeBias",
     "RelativePositions",
+    "RopeScaling",
     "RotaryPositions",
+    "ScalingPart",
     "SelfAttentionSpec",
     "SelfAttentionStack",
     "Seq2SeqAttentionSpec",

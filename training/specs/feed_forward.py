@@ -1,7 +1,7 @@
 """Kinds of feed-forward layers: their keys and tensors. The modules are in training/architectures/feed_forward.py."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 from preprocessing.spec import ScaleOverrides, key, spec
 from training.specs.tensors import LinearSpec, Tensors
@@ -65,6 +65,23 @@ class GatedFeedForwardSpec(FeedForwardSpec):
         return 4
 
 
+class FeedForwardPart(Protocol):
+    """A kind of feed-forward layer."""
+
+    scale_overrides: ClassVar[ScaleOverrides]
+    """Keys that `--scale` changes, and their values."""
+
+    @property
+    def kind(self) -> str:
+        """Name in a recipe."""
+
+    def layer_of(self, **sizes: Any) -> FeedForwardSpec:
+        """The layer, with the sizes of FeedForwardSpec."""
+
+    def describe(self) -> str:
+        """Description for reports."""
+
+
 @spec
 class PlainFeedForward:
     """Two linear layers with an activation between them (arXiv:1706.03762, 3.3)."""
@@ -74,8 +91,10 @@ class PlainFeedForward:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def layer_of(self, **sizes: Any) -> FeedForwardSpec:
-        """The layer, with the sizes of FeedForwardSpec."""
         return FeedForwardSpec(**sizes)
+
+    def describe(self) -> str:
+        return "two linear layers"
 
 
 @spec
@@ -89,8 +108,10 @@ class GatedFeedForward:
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def layer_of(self, **sizes: Any) -> FeedForwardSpec:
-        """The layer, with the sizes of FeedForwardSpec."""
         return GatedFeedForwardSpec(**sizes, up_bias=sizes["bias"] if self.up_bias is None else self.up_bias)
+
+    def describe(self) -> str:
+        return "a gated layer"
 
 
 FeedForwardKind = PlainFeedForward | GatedFeedForward

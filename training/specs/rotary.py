@@ -2,12 +2,33 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Protocol
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, require, spec
 from training.specs.position_embedding import NoTable, check_rows
 
 PREFIX = "model.position_embedding.rope_scaling"
+
+
+class ScalingPart(Protocol):
+    """A kind of scaling of the frequencies."""
+
+    scale_overrides: ClassVar[ScaleOverrides]
+    """Keys that `--scale` changes, and their values."""
+
+    @property
+    def kind(self) -> str:
+        """Name in a recipe."""
+
+    @property
+    def attention_factor(self) -> float:
+        """Factor of all cosines and sines."""
+
+    def divide(self, frequencies: Sequence[float]) -> tuple[float, ...]:
+        """Change the angles at position 1, in decreasing order."""
+
+    def describe(self) -> str:
+        """Description for reports; "" if the frequencies stay."""
 
 
 @spec
@@ -20,8 +41,10 @@ class NoScaling:
     attention_factor: ClassVar[float] = 1.0
 
     def divide(self, frequencies: Sequence[float]) -> tuple[float, ...]:
-        """Change the angles at position 1, in decreasing order."""
         return tuple(frequencies)
+
+    def describe(self) -> str:
+        return "as in the paper"
 
 
 @spec
@@ -43,6 +66,9 @@ class LinearScaling:
         (0.25, 0.025)
         """
         return tuple(each / self.factor for each in frequencies)
+
+    def describe(self) -> str:
+        return f"positions divided by {self.factor:g}"
 
 
 @spec
@@ -76,6 +102,9 @@ class Llama3Scaling:
             same = min(1.0, max(0.0, (rotations - self.low_freq_factor) / span))
             scaled.append(each * same + each / self.factor * (1 - same))
         return tuple(scaled)
+
+    def describe(self) -> str:
+        return f"scaled for {self.factor:g} times the length as in Llama 3.1"
 
 
 @spec
@@ -115,6 +144,9 @@ class YarnScaling:
             divided = min(1.0, max(0.0, (pair - first) / max(last - first, 0.001)))
             scaled.append(each * (1 - divided) + each / self.factor * divided)
         return tuple(scaled)
+
+    def describe(self) -> str:
+        return f"scaled for {self.factor:g} times the length by YaRN"
 
     def _pair(self, rotations: float, pairs: int, theta: float) -> float:
         """The number of the pair that makes so many rotations in the original length."""
@@ -191,7 +223,8 @@ class RotaryPositions(NoTable):
 
     def describe(self) -> str:
         part = "" if self.partial_rotary_factor == 1 else f" of {self.partial_rotary_factor:.0%} of each head"
-        return f"rotary positions{part}"
+        scaled = "" if self.rope_scaling.kind == "none" else f", {self.rope_scaling.describe()}"
+        return f"rotary positions{part}{scaled}"
 
 
 def _check_length(length: int) -> None:

@@ -81,11 +81,7 @@ def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_are_zero_at_padding
     qkv, weight = (torch.randn(4, longest, *parts, 2, 8, generator=generator) for parts in ((3,), ()))
     for fast in (True, False):
         given = qkv.clone().requires_grad_()
-        mixed = (
-            banded(given, lengths_B, 2, 2, first=first)
-            if fast
-            else dense(given, seen_BSS | ~inside_BS[..., None])
-        )
+        mixed = banded(given, lengths_B, 2, 2, first=first) if fast else dense(given, seen_BSS | ~inside_BS[..., None])
         (mixed[inside_BS] * weight[inside_BS]).sum().backward()
         gradients.append(given.grad)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
@@ -178,9 +174,7 @@ def test_all_tokens_attend_to_the_first_token() -> None:
 
 
 def test_decoder_has_a_band_in_every_second_layer() -> None:
-    kinds = [
-        block.attention.window is not None for block in net(replace(BANDED, num_hidden_layers=5)).trunk.blocks
-    ]
+    kinds = [block.attention.window is not None for block in net(replace(BANDED, num_hidden_layers=5)).trunk.blocks]
     assert kinds == [False, True, False, True, False]
 
 
