@@ -53,8 +53,8 @@ from training.specs.position_embedding import (
     TwoStreamRelativePositions,
 )
 from training.specs.rotary import (
-    Llama3Scaling,
     LinearScaling,
+    Llama3Scaling,
     NoScaling,
     RopeScaling,
     RotaryPositions,

@@ -255,7 +255,7 @@ class SelfAttentionStack(Stack):
         require(whole, "model.attention_window.kind", self.attention_window.kind, "full with alibi positions")
 
     def attention_sizes(self) -> dict[str, Any]:
-        norm = NormSpec("", self.width_of_head, self.norm_type, self.norm_eps, self.norm("").bias)
+        norm = replace(self.norm("", self.width_of_head), of_heads=True)
         return Stack.attention_sizes(self) | {
             "key_value_heads": self.num_key_value_heads,
             "head_norm": norm if self.qk_norm else None,
