@@ -9,7 +9,7 @@ from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
 from training.specs.attention_window import AlternatingWindow, CausalSlidingWindow, FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.feed_forward import Activation
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, RelativePositions
 from training.specs.rotary import RotaryPositions
 from training.specs.stack import NormPosition, SelfAttentionStack, Sharing
@@ -51,11 +51,10 @@ class Decoder(SelfAttentionStack):
     family: ClassVar[int] = 2
     attention_mask: ClassVar[Visibility] = "causal"
     writes: ClassVar[Writing] = "causal"
-    type_vocab_size: ClassVar[int] = 0
-    num_languages: ClassVar[int] = 0
     parameter_sharing: ClassVar[Sharing] = "none"
     num_hidden_groups: ClassVar[int] = 1
     first_is_normed: ClassVar[bool] = False
+    counts_visible_pairs: ClassVar[bool] = True
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         SelfAttentionStack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
@@ -89,31 +88,12 @@ class Decoder(SelfAttentionStack):
         )
 
     @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    @property
-    def cutoffs(self) -> tuple[int, ...]:
-        return self.token_embedding.cutoffs
-
-    @property
     def oracle(self) -> str:
         return (
             "XLNetModel with causal attention, and with one longer sequence instead of the memory"
             if self.position_embedding.relative
             else ""
         )
-
-    def net(self, name: NetName) -> "Decoder":
-        return self
 
     def chunks_over(self, workers: int) -> str:
         if self.position_embedding.relative or self.has_window:
@@ -170,19 +150,6 @@ class Decoder(SelfAttentionStack):
         biases = (replace(one, name=f"blocks.0.attention.{one.name}") for one in shared)
         return ModelTensors((*above, *biases), (self.block_tensors(),))
 
-    def tensors(self, vocab_size: int) -> ModelTensors:
-        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
-
-    def products(self, work: BatchWork) -> float:
-        """The linear layer over the distances is not counted, because all sequences share its result."""
-        pairs = (
-            self.attention_window.pairs(work, self.num_hidden_layers, causal=True)
-            + self.num_hidden_layers * self.mem_len * work.tokens
-        )
-        remembered = self.num_hidden_layers * self.keys_values * self.mem_len * work.rows
-        blocks = self.num_hidden_layers * self.linears * work.tokens
-        return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
-
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """Scores include masked pairs. Relative scores are two matrices, their sum and its softmax.
 
@@ -192,15 +159,3 @@ class Decoder(SelfAttentionStack):
         if self.position_embedding.relative:
             more = {"scores": 4, "feed_forward": replace(self.feed_forward_layer, dropout=0.0)}
         return (self.block(self.num_hidden_layers, work.tokens, pairs, **more),)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
-
-    def describe_tables(self) -> str:
-        return self.token_embedding.describe()
-
-    def describe_memory(self) -> str:
-        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"

@@ -8,12 +8,11 @@ from training.specs.alibi import AlibiPositions
 from training.specs.attention import GlobalAttentionSpec, SelfAttentionSpec
 from training.specs.attention_window import EncoderAlternatingWindow, FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, SinusoidalPositions
 from training.specs.rotary import RotaryPositions
 from training.specs.stack import SelfAttentionStack, Sharing
 from training.specs.tensors import LinearSpec, ModelTensors, Sublayer, TableSpec, Tensors
-from training.specs.token_embedding import PlainEmbedding
 from training.specs.work import BatchWork
 
 
@@ -52,10 +51,7 @@ class Encoder(SelfAttentionStack):
 
     label: ClassVar[str] = "encoder"
     family: ClassVar[int] = 0
-    oracle: ClassVar[str] = ""
-    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     scale_residual_init: ClassVar[bool] = True
-    cutoffs: ClassVar[tuple[int, ...]] = ()
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         SelfAttentionStack.scale_overrides,
         {
@@ -88,21 +84,6 @@ class Encoder(SelfAttentionStack):
     def normalizes_embeddings(self) -> bool:
         """Whether the summed embeddings are normalized."""
         return self.norm_position == "post" if self.embedding_norm is None else self.embedding_norm
-
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    def net(self, name: NetName) -> "Encoder":
-        return self
 
     def chunks_over(self, workers: int) -> str:
         if self.has_window:
@@ -154,15 +135,6 @@ class Encoder(SelfAttentionStack):
         tokens = TableSpec("tokens", vocab_size, self.table_width, "rows")
         return tokens, *tables, *norm, *self.output_tables(vocab_size)
 
-    def tensors(self, vocab_size: int) -> ModelTensors:
-        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
-
-    def products(self, work: BatchWork) -> float:
-        widened = self.table_width * self.hidden_size if self.table_width != self.hidden_size else 0
-        pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=False)
-        blocks = self.num_hidden_layers * self.linears * work.tokens
-        return widened * work.tokens + blocks + self.position_embedding.per_pair * self.width_of_heads * pairs
-
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
         full = self.block(self.num_hidden_layers - local, work.tokens, work.squares)
@@ -170,18 +142,6 @@ class Encoder(SelfAttentionStack):
         copied = 2 * (copies + window.global_first)  # keys and values; the first token has a second set
         banded = self.block(local, work.tokens, pairs, copied=copied)
         return tuple(stack for stack in (full, banded) if stack.number)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_tables(self) -> str:
-        narrow = self.table_width != self.hidden_size
-        return (
-            f"factorized token embeddings of size {self.table_width:,}" if narrow else self.token_embedding.describe()
-        )
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
 
     def describe_sharing(self) -> str:
         if self.parameter_sharing == "none":
