@@ -25,7 +25,10 @@ LAYOUTS: Final = {
     "selective": Cell("", 2, 2, 1, 1, 1, "selective", "AdamW"),
 }
 ALONE: Final = Cell("", 1, 1, 1, 1, 1, "fp32", "AdamW")
-NETS: Final = ("llama", "mistral", "qwen 3", "gpt-neox", "gpt-j", "mpt", "modernbert", "mosaicbert", "t5 1.1")
+NETS: Final = (
+    *("llama", "mistral", "qwen 3", "gated attention", "gpt-neox", "gpt-j", "mpt"),
+    *("modernbert", "mosaicbert", "t5 1.1"),
+)
 
 
 def run_of(name: str, cell: Cell, corpus: Path, folder: Path) -> Run:

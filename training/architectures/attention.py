@@ -64,7 +64,11 @@ class Attention(nn.Module):
             mixed = self._mix(x, query, rows, key_value, source, dropout)
         if self.chunk.of > 1:
             mixed = to_tokens(mixed.flatten(0, -3), self.chunk, rows.tokens)
-        return self.out(mixed.flatten(-2))
+        return self.finish(mixed.flatten(-2), x)
+
+    def finish(self, mixed: Tensor, x: Tensor) -> Tensor:
+        """States [..., D] of the results of all heads [..., H K]; `x` are the states that the queries are made of."""
+        return self.out(mixed)
 
     def keys_values(self, read: Tensor) -> Tensor:
         """Keys and values [..., 2 G, K] of the states [..., D] that cross-attention reads."""

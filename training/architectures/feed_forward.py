@@ -7,7 +7,7 @@ from training.architectures.fused import FusedLinear
 from training.architectures.linears import ColumnLinear, RowLinear
 from training.architectures.made import add_modules
 from training.architectures.tensor_parallel import WHOLE, Share
-from training.specs import Activation, FeedForwardSpec, GatedFeedForwardSpec
+from training.specs import Activation, FeedForwardSpec
 
 
 class FeedForward(nn.Module):
@@ -44,11 +44,6 @@ class GatedFeedForward(FeedForward):
     def rise(self, x: Tensor) -> Tensor:
         gate, inner = self.up(x).split(self.up.lengths, -1)
         return apply_activation(gate, self.activation) * inner
-
-
-def make_feed_forward(spec: FeedForwardSpec) -> FeedForward:
-    """The module of a feed-forward layer."""
-    return (GatedFeedForward if isinstance(spec, GatedFeedForwardSpec) else FeedForward)(spec)
 
 
 def apply_activation(x: Tensor, activation: Activation) -> Tensor:

@@ -10,7 +10,12 @@ from typing import Final
 
 from training.specs.alibi import AlibiPositions, alibi_slopes
 from training.specs.attention import (
+    AttentionKind,
+    AttentionPart,
+    GatedAttention,
+    GatedAttentionSpec,
     GlobalAttentionSpec,
+    PlainAttention,
     RelativeAttentionSpec,
     SelfAttentionSpec,
     Seq2SeqAttentionSpec,
@@ -93,6 +98,8 @@ __all__ = [
     "AlternatingWindow",
     "Architecture",
     "ArchitecturePart",
+    "AttentionKind",
+    "AttentionPart",
     "AttentionWindow",
     "BatchWork",
     "BlockSpec",
@@ -107,6 +114,8 @@ __all__ = [
     "FeedForwardPart",
     "FeedForwardSpec",
     "FullAttention",
+    "GatedAttention",
+    "GatedAttentionSpec",
     "GatedFeedForward",
     "GatedFeedForwardSpec",
     "GeneratorDiscriminator",
@@ -125,6 +134,7 @@ __all__ = [
     "NormSpec",
     "Offload",
     "Phase",
+    "PlainAttention",
     "PlainEmbedding",
     "PlainFeedForward",
     "PositionEmbedding",

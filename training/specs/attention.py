@@ -1,7 +1,9 @@
-"""Kinds of attention: their tensors. The modules are in training/architectures/."""
+"""Kinds of attention: their keys and tensors. The modules are in training/architectures/."""
 
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol
 
+from preprocessing.spec import ScaleOverrides, spec
 from training.specs.tensors import LinearSpec, NormSpec, Tensors, VectorsSpec
 
 
@@ -56,12 +58,29 @@ class SelfAttentionSpec:
         return () if norm is None else tuple(replace(norm, name=name) for name in ("query_norm", "key_norm"))
 
     @property
-    def normed(self) -> int:
-        """Stored elements per token for the norms of queries and keys: their inputs are part of one tensor."""
+    def kept_more(self) -> int:
+        """Stored elements per token, besides queries, keys, values and their mixture: the inputs of head norms."""
         return self.inner + 2 * self.key_value_width if self.head_norm else 0
 
     def tensors(self) -> tuple[Tensors, ...]:
         return self.qkv, self.out, *self.head_norms
+
+
+@dataclass(frozen=True)
+class GatedAttentionSpec(SelfAttentionSpec):
+    """Self-attention whose result is multiplied with a gate (arXiv:2505.06708, 2.2)."""
+
+    @property
+    def gate(self) -> LinearSpec:
+        return LinearSpec("gate", self.width, (self.inner,), self.bias, "outputs")
+
+    @property
+    def kept_more(self) -> int:
+        """The gate and the product, too."""
+        return SelfAttentionSpec.kept_more.__get__(self) + 2 * self.inner
+
+    def tensors(self) -> tuple[Tensors, ...]:
+        return (*SelfAttentionSpec.tensors(self), self.gate)
 
 
 @dataclass(frozen=True)
@@ -133,3 +152,53 @@ class RelativeAttentionSpec(SelfAttentionSpec):
     def tensors(self) -> tuple[Tensors, ...]:
         own = () if self.shares_biases else self.biases
         return *self.linears, *own, *self.segments
+
+
+class AttentionPart(Protocol):
+    """A kind of self-attention that a recipe can choose."""
+
+    scale_overrides: ClassVar[ScaleOverrides]
+    """Keys that `--scale` changes, and their values."""
+
+    @property
+    def kind(self) -> str:
+        """Name in a recipe."""
+
+    def layer_of(self, **sizes: Any) -> SelfAttentionSpec:
+        """The layer, with the sizes of SelfAttentionSpec."""
+
+    def describe(self) -> str:
+        """Description for reports."""
+
+
+@spec
+class PlainAttention:
+    """Softmax of scaled products of queries and keys (arXiv:1706.03762, 3.2)."""
+
+    kind: Literal["plain"] = "plain"
+
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+
+    def layer_of(self, **sizes: Any) -> SelfAttentionSpec:
+        return SelfAttentionSpec(**sizes)
+
+    def describe(self) -> str:
+        return "softmax attention"
+
+
+@spec
+class GatedAttention:
+    """Attention whose result is multiplied with a sigmoid gate of the states (arXiv:2505.06708; Qwen3-Next)."""
+
+    kind: Literal["gated"] = "gated"
+
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+
+    def layer_of(self, **sizes: Any) -> SelfAttentionSpec:
+        return GatedAttentionSpec(**sizes)
+
+    def describe(self) -> str:
+        return "softmax attention with a gate"
+
+
+AttentionKind = PlainAttention | GatedAttention

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.alibi import AlibiPositions
-from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
+from training.specs.attention import PlainAttention, RelativeAttentionSpec, SelfAttentionSpec
 from training.specs.attention_window import AlternatingWindow, CausalSlidingWindow, FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.feed_forward import Activation
@@ -70,9 +70,10 @@ class Decoder(SelfAttentionStack):
             self.norm_position,
             "post with relative positions",
         )
-        for name, plain in (("num_key_value_heads", 0), ("qk_norm", False), ("tie_word_embeddings", True)):
-            value = getattr(self, name)
-            require(not relative or value == plain, f"model.{name}", value, f"{plain} with relative positions")
+        plain = {"attention": PlainAttention(), "num_key_value_heads": 0, "qk_norm": False, "tie_word_embeddings": True}
+        for name, value in plain.items():
+            allowed = f"{getattr(value, 'kind', value)} with relative positions"
+            require(not relative or getattr(self, name) == value, f"model.{name}", getattr(self, name), allowed)
         require(
             relative or not cutoffs,
             "model.token_embedding.kind",
@@ -111,11 +112,11 @@ class Decoder(SelfAttentionStack):
         return self.cutoffs[0] if self.cutoffs else vocab_size
 
     @property
-    def attention(self) -> SelfAttentionSpec:
+    def attention_layer(self) -> SelfAttentionSpec:
         if self.position_embedding.relative:
             sizes = self.attention_sizes() | {"bias": False}
             return RelativeAttentionSpec(**sizes, shares_biases=True)
-        return SelfAttentionSpec(**self.attention_sizes())
+        return self.attention.layer_of(**self.attention_sizes())
 
     @property
     def inner_dropout(self) -> float:
@@ -145,7 +146,7 @@ class Decoder(SelfAttentionStack):
     def tower(self) -> ModelTensors:
         """The layers, the norm above them, and the two biases that all layers of a relative attention share."""
         above = (self.norm("final_norm"),) if self.norm_position == "pre" else ()
-        attention = self.attention
+        attention = self.attention_layer
         shared = attention.biases if isinstance(attention, RelativeAttentionSpec) else ()
         biases = (replace(one, name=f"blocks.0.attention.{one.name}") for one in shared)
         return ModelTensors((*above, *biases), (self.block_tensors(),))

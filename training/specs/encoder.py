@@ -69,6 +69,8 @@ class Encoder(SelfAttentionStack):
             self.num_hidden_groups,
             f"from 1 to num_hidden_layers ({self.num_hidden_layers})",
         )
+        plain = self.attention.kind == "plain" or not self.attention_window.global_first
+        require(plain, "model.attention.kind", self.attention.kind, "plain with global tokens")
         sees_all = not self.has_window or self.attention_mask == "bidirectional"
         require(sees_all, "model.attention_mask", self.attention_mask, "bidirectional with an attention window")
 
@@ -100,9 +102,10 @@ class Encoder(SelfAttentionStack):
         return self.layers_over(stages)
 
     @property
-    def attention(self) -> SelfAttentionSpec:
-        kind = GlobalAttentionSpec if self.attention_window.global_first else SelfAttentionSpec
-        return kind(**self.attention_sizes())
+    def attention_layer(self) -> SelfAttentionSpec:
+        if self.attention_window.global_first:
+            return GlobalAttentionSpec(**self.attention_sizes())
+        return self.attention.layer_of(**self.attention_sizes())
 
     def sublayers(self) -> tuple[Sublayer, ...]:
         """Layers of a group share the weights of a sublayer with those of its first layer (ALBERT 3.1)."""

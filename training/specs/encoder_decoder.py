@@ -57,7 +57,7 @@ class EncoderDecoder(Stack):
         return self.norm_position == "pre"
 
     @property
-    def attention(self) -> Seq2SeqAttentionSpec:
+    def attention_layer(self) -> Seq2SeqAttentionSpec:
         return Seq2SeqAttentionSpec(**self.attention_sizes(), is_scaled=self.scale_attention)
 
     @property
@@ -83,7 +83,7 @@ class EncoderDecoder(Stack):
             tables.append(TableSpec("distances", buckets, self.num_attention_heads))
         norms = ("embedding_norm",) * self.embedding_norm + ("final_norm",) * (self.norm_position == "pre")
         attention, feed_forward = self.sublayers()
-        cross = Sublayer("cross", self.attention.tensors(), self.norm("cross_norm"))
+        cross = Sublayer("cross", self.attention_layer.tensors(), self.norm("cross_norm"))
         sublayers = (attention, cross, feed_forward) if name == "decoder" else (attention, feed_forward)
         blocks = BlockTensors("blocks", self.num_hidden_layers, sublayers)
         return ModelTensors((*tables, *map(self.norm, norms)), (blocks,))

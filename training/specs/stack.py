@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
-from training.specs.attention import SelfAttentionSpec
+from training.specs.attention import AttentionKind, PlainAttention, SelfAttentionSpec
 from training.specs.attention_window import AttentionWindow, FullAttention
 from training.specs.blocks import BlockSpec, ParallelResidual
 from training.specs.counts import count_products, count_weights
@@ -176,13 +176,13 @@ class Stack:
         return self.num_attention_heads * self.width_of_head
 
     @property
-    def attention(self) -> SelfAttentionSpec:
+    def attention_layer(self) -> SelfAttentionSpec:
         """The self-attention of a block."""
         return SelfAttentionSpec(**self.attention_sizes())
 
     def attention_at(self, layer: int) -> SelfAttentionSpec:
         """The self-attention of a layer, counted from 0; the tensors of all layers are equal."""
-        return self.attention
+        return self.attention_layer
 
     def attention_sizes(self) -> dict[str, Any]:
         """The sizes that each kind of attention has."""
@@ -218,7 +218,7 @@ class Stack:
     def sublayers(self) -> tuple[Sublayer, ...]:
         """The layers of a block with a residual, in their order."""
         return (
-            Sublayer("attention", self.attention.tensors(), self.norm("attention_norm")),
+            Sublayer("attention", self.attention_layer.tensors(), self.norm("attention_norm")),
             Sublayer("feed_forward", self.feed_forward_layer.tensors(), self.norm("feed_forward_norm")),
         )
 
@@ -241,11 +241,11 @@ class Stack:
     @property
     def keys_values(self) -> int:
         """Multiplications per token in the linear layers of keys and values."""
-        return self.attention.key_value.products
+        return self.attention_layer.key_value.products
 
     def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
         """`number` blocks of these sizes, with the tokens and pairs of a batch in each of them."""
-        parts: dict[str, Any] = {"attention": self.attention, "feed_forward": self.feed_forward_layer}
+        parts: dict[str, Any] = {"attention": self.attention_layer, "feed_forward": self.feed_forward_layer}
         parts["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3
         return BlockSpec(number=number, tokens=tokens, pairs=pairs, dropout=self.hidden_dropout, **parts | more)
 
@@ -310,6 +310,7 @@ class SelfAttentionStack(Stack):
     They belong to attention that is computed from queries, keys and values alone.
     """
 
+    attention: Annotated[AttentionKind, BY_KIND] = key(default=PlainAttention(), doc="Type of attention.")
     # LLaMA 2 70B, Mistral
     num_key_value_heads: int = key(default=0, doc="Heads of keys and values (grouped queries); 0: one per query head.")
     qk_norm: bool = key(default=False, doc="Whether each query and key has a norm (arXiv:2010.04245).")
@@ -347,9 +348,14 @@ class SelfAttentionStack(Stack):
             "is_rotated": self.position_embedding.kind == "rotary",
         }
 
+    @property
+    def attention_layer(self) -> SelfAttentionSpec:
+        return self.attention.layer_of(**self.attention_sizes())
+
     def attention_at(self, layer: int) -> SelfAttentionSpec:
         window = self.attention_window
-        return replace(self.attention, window=window.sides) if window.narrows(layer) else self.attention
+        layer_spec = self.attention_layer
+        return replace(layer_spec, window=window.sides) if window.narrows(layer) else layer_spec
 
     @property
     def groups(self) -> int:

@@ -39,7 +39,7 @@ class TwoStream(Stack):
         require(self.norm_position == "post", "model.norm_position", self.norm_position, "post")
 
     @property
-    def attention(self) -> RelativeAttentionSpec:
+    def attention_layer(self) -> RelativeAttentionSpec:
         return RelativeAttentionSpec(**self.attention_sizes() | {"bias": False}, has_segments=True)
 
     @property
