@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, mask_head_weights
+from training.specs import Architecture, BatchWork, ModelTensors, NetName, VectorsSpec, Visibility, mask_head
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,14 +58,18 @@ class MaskedTokens:
     def targets(self, work: BatchWork) -> float:
         return work.targets
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        """A bias per token; with `transform`, a linear layer with the biases of the trunk, and its norm, too."""
+        if not self.transform:
+            return ModelTensors((VectorsSpec("bias", (vocab_size,)),), ())
+        net = trunk.net("generator")
+        bias, norm = getattr(net, "bias", True), net.norm("norm", net.table_width)
+        return mask_head(net.hidden_size, net.table_width, vocab_size, bias=bias, norm=norm)
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import MaskedTokensHead
 
-        return MaskedTokensHead(trunk.net("generator"), vocab_size, self.transform)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        width = trunk.net("generator").hidden_size
-        return mask_head_weights(width, trunk.table_width, vocab_size) if self.transform else vocab_size
+        return MaskedTokensHead(trunk.activation)
 
     def fits(self, trunk: Architecture) -> str:
         is_factorized = trunk.table_width != trunk.net("generator").hidden_size

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
+from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, VectorsSpec, Visibility
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,19 +46,21 @@ class NextToken:
     def targets(self, work: BatchWork) -> float:
         return work.targets
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        """A bias per token; in an adaptive softmax, the scores of the clusters, too."""
+        bias = (VectorsSpec("bias", (vocab_size,)),) if self.bias else ()
+        if not trunk.cutoffs:
+            return ModelTensors(bias, ())
+        width, clusters = trunk.hidden_size, len(trunk.cutoffs)
+        project = (LinearSpec("project", width, (width,), bias=False),) if trunk.token_embedding.div_val > 1 else ()
+        scores = VectorsSpec("clusters", (clusters, width)), VectorsSpec("cluster_bias", (clusters,))
+        return ModelTensors((*project, *scores, *bias), ())
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         """The head: an adaptive softmax, which has a bias per token, if the token tables are clusters."""
-        from training.losses.heads import AdaptiveHead, NextTokenHead
+        from training.losses.heads import AdaptiveHead, TokenHead
 
-        return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else NextTokenHead(vocab_size, self.bias)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        if not trunk.cutoffs:
-            return vocab_size if self.bias else 0
-        projected = (
-            linear_weights(trunk.hidden_size, trunk.hidden_size, bias=False) if trunk.token_embedding.div_val > 1 else 0
-        )
-        return projected + len(trunk.cutoffs) * (trunk.hidden_size + 1) + vocab_size
+        return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else TokenHead()
 
     def fits(self, trunk: Architecture) -> str:
         if trunk.cutoffs and not self.bias:

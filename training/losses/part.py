@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 
 from preprocessing.spec import ScaleOverrides
-from training.specs import Architecture, BatchWork, NetName, Visibility
+from training.specs import Architecture, BatchWork, ModelTensors, NetName, Visibility, count_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -102,14 +102,16 @@ class LossPart(Protocol):
         """Approximate number of targets in a batch with this work, to estimate memory."""
 
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
-        """The head on top of `trunk`: `forward(hidden, batch, table)` -> Score. `hidden` is [B, S, D] or [T, D].
+        """The head on top of `trunk`, without weights: `build_head` adds the modules of its `tensors`.
+
+        `forward(hidden, batch, table)` returns a Score. `hidden` is [B, S, D] or [T, D].
 
         `table` [V, D] is the tied token table of the trunk. A head must select its targets before it projects them to
         the vocabulary. This method imports the head, because the head imports torch.
         """
 
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        """Number of weights in the head, without the tied token table."""
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        """The tensors of the head, without the tied token table."""
 
     def fits(self, trunk: Architecture) -> str:
         """Reason why the loss does not fit this model, in one line that starts with "invalid losses"; "" if it fits."""
@@ -125,10 +127,10 @@ def add_weight(weight: float, words: str) -> str:
 
 
 def has_token_bias(loss: LossPart, trunk: Architecture) -> bool:
-    """Whether the head of a loss has a bias per token: it has more weights with a larger vocabulary."""
-    return loss.weights(trunk, 1) > loss.weights(trunk, 0)
+    """Whether the head of a loss has a bias per token: its tensors depend on the size of the vocabulary."""
+    return loss.tensors(trunk, 1) != loss.tensors(trunk, 0)
 
 
 def has_transform(loss: LossPart, trunk: Architecture) -> bool:
     """Whether the head of a loss has layers between the hidden states and the token table."""
-    return loss.weights(trunk, 0) > 0
+    return count_weights(loss.tensors(trunk, 0)).total > 0

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.schema import IGNORE
 from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
+from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, Visibility
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,13 +45,14 @@ class SentencePair:
     def targets(self, work: BatchWork) -> float:
         return work.rows
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        width = trunk.hidden_size
+        return ModelTensors((LinearSpec("pooler", width, (width,)), LinearSpec("classify", width, (2,))), ())
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import SentencePairHead
 
-        return SentencePairHead(trunk)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 2)
+        return SentencePairHead()
 
     def fits(self, trunk: Architecture) -> str:
         return ""

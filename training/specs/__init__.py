@@ -17,6 +17,7 @@ from training.specs.attention import (
 from training.specs.attention_window import AlternatingWindow, AttentionWindow, FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
+from training.specs.counts import count_weights
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
@@ -24,7 +25,7 @@ from training.specs.engine_settings import ActivationCheckpointing, EngineSettin
 from training.specs.feed_forward import Activation, FeedForwardSpec
 from training.specs.generator_discriminator import GeneratorDiscriminator
 from training.specs.loss_spikes import LossSpikes
-from training.specs.mask_head import mask_head_weights
+from training.specs.mask_head import mask_head
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
 from training.specs.position_embedding import (
     LearnedPositions,
@@ -49,7 +50,7 @@ from training.specs.tensors import (
 )
 from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding, TokenEmbedding
 from training.specs.two_stream import TwoStream
-from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
+from training.specs.weights import LayerWeights, Weights
 from training.specs.work import BatchWork
 
 __all__ = [
@@ -110,9 +111,8 @@ __all__ = [
     "Visibility",
     "Weights",
     "WindowAttentionSpec",
-    "linear_weights",
-    "mask_head_weights",
-    "norm_weights",
+    "count_weights",
+    "mask_head",
 ]
 
 Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscriminator

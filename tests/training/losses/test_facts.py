@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,6 +34,7 @@ from training.losses import (
 from training.losses.heads.cross_entropy import tokens_at
 from training.run import Run
 from training.score import Score
+from training.specs import ModelTensors, VectorsSpec
 
 LOSSES: list[Loss] = facts.parts_of(
     Loss,
@@ -140,9 +140,11 @@ def test_a_recipe_can_be_checked_without_torch(name: str) -> None:
 class FocalHead(nn.Module):
     """A head with its own metric: the number of targets with a probability below one tenth."""
 
-    def __init__(self, vocab_size: int, gamma: float) -> None:
+    bias: nn.Parameter
+
+    def __init__(self, gamma: float) -> None:
         super().__init__()
-        self.gamma, self.bias = gamma, nn.Parameter(torch.empty(vocab_size))
+        self.gamma = gamma
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
         logits_MV = F.linear(tokens_at(hidden, batch["targets_at"]), table_VD, self.bias)
@@ -182,10 +184,10 @@ class FocalTokens:
         return work.targets
 
     def head(self, trunk: Any, vocab_size: int) -> nn.Module:
-        return FocalHead(vocab_size, self.gamma)
+        return FocalHead(self.gamma)
 
-    def weights(self, trunk: Any, vocab_size: int) -> int:
-        return vocab_size
+    def tensors(self, trunk: Any, vocab_size: int) -> ModelTensors:
+        return ModelTensors((VectorsSpec("bias", (vocab_size,)),), ())
 
     def fits(self, trunk: Any) -> str:
         return ""

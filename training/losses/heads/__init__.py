@@ -1,14 +1,14 @@
 """Heads that compute the losses in torch. A head gets hidden states, a batch and the token table, and returns a Score.
 
 Read token_head.py first, then cross_entropy.py, which all heads share, and rules.py, for a loss of your own. Each loss
-constructs its head (`LossPart.head`); heads do not import losses.
+constructs its head (`LossPart.head`), and build_head.py adds the modules that the loss declares.
 """
 
 from training.losses.heads.adaptive_softmax import AdaptiveHead
 from training.losses.heads.adversarial import AdversarialHead
+from training.losses.heads.build_head import build_head
 from training.losses.heads.cross_entropy import Rule, tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
-from training.losses.heads.next_token import NextTokenHead
 from training.losses.heads.replaced_token_detection import ChosenOriginalHead, OriginalHead, ReplacedTokenDetectionHead
 from training.losses.heads.rules import smooth_labels
 from training.losses.heads.sentence_pair import SentencePairHead
@@ -20,7 +20,6 @@ __all__ = [
     "AdversarialHead",
     "ChosenOriginalHead",
     "MaskedTokensHead",
-    "NextTokenHead",
     "OriginalHead",
     "ReplacedTokenDetectionHead",
     "Rule",
@@ -28,6 +27,7 @@ __all__ = [
     "SpanBoundaryHead",
     "TokenHead",
     "boundary_targets",
+    "build_head",
     "smooth_labels",
     "tokens_at",
 ]

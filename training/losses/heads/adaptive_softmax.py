@@ -20,14 +20,15 @@ class AdaptiveHead(nn.Module):
     tokens.
     """
 
+    clusters: nn.Parameter
+    cluster_bias: nn.Parameter
+    bias: nn.Parameter
+
     def __init__(self, trunk: Architecture, vocab_size: int) -> None:
         super().__init__()
         self.cutoffs, self.bounds = trunk.cutoffs, bounds(trunk.cutoffs, vocab_size)
         self.narrows = trunk.token_embedding.div_val > 1
-        self.project = nn.Linear(trunk.hidden_size, trunk.hidden_size, bias=False) if self.narrows else nn.Identity()
-        self.clusters = nn.Parameter(torch.empty(len(self.cutoffs), trunk.hidden_size))
-        self.cluster_bias = nn.Parameter(torch.empty(len(self.cutoffs)))
-        self.bias = nn.Parameter(torch.empty(vocab_size))
+        self.project: nn.Module = nn.Identity()  # unless the loss declares it
 
     def list_fused(self) -> dict[str, tuple[int, ...]]:
         """Sizes of the biases of the clusters.

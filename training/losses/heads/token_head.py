@@ -14,14 +14,14 @@ from training.score import Score
 class TokenHead(nn.Module):
     """Logits are `features(hidden) @ table.T + bias`. The loss of a target is its cross-entropy, or that of a `rule`.
 
-    A subclass defines `bias`, which may be None, and `features`.
+    There is no bias if the loss declares none. A subclass may define `features`.
     """
 
     bias: nn.Parameter | None
 
     def __init__(self, rule: Rule | None = None) -> None:
         super().__init__()
-        self.rule = rule
+        self.bias, self.rule = None, rule
 
     def features(self, hidden_MD: Tensor) -> Tensor:
         """Inputs [M, E] of the token table, from hidden states [M, D]."""
