@@ -31,6 +31,7 @@ class Adversarial:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = True
     kept_logits: ClassVar[int] = 3
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}

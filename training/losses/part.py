@@ -64,6 +64,10 @@ class LossPart(Protocol):
         It is 0 if logits are computed in slices of LOGITS_AT_ONCE.
         """
 
+    @property
+    def z_loss(self) -> float:
+        """Weight of log^2 Z per target, which the head reports separately; 0: none."""
+
     not_exported: ClassVar[str]
     """Reason why no class of transformers has this head; "" if a class may have it."""
     scale_overrides: ClassVar[ScaleOverrides]
@@ -124,6 +128,15 @@ def add_weight(weight: float, words: str) -> str:
     ('50 x replaced tokens', 'masked tokens')
     """
     return words if weight == 1 else f"{weight:g} x {words}"
+
+
+def mention_z_loss(z_loss: float, words: str) -> str:
+    """The words, followed by the z-loss if there is one.
+
+    >>> mention_z_loss(1e-4, "next token"), mention_z_loss(0.0, "masked tokens")
+    ('next token, with z-loss 0.0001', 'masked tokens')
+    """
+    return f"{words}, with z-loss {z_loss:g}" if z_loss else words
 
 
 def has_token_bias(loss: LossPart, trunk: Architecture) -> bool:

@@ -35,6 +35,7 @@ class ReplacedTokenDetection:
     accuracy: ClassVar[str] = "replaced_accuracy"
     perplexity: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = ""
     # with weight 50, a short run learns only the fraction of replaced tokens
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}

@@ -41,6 +41,7 @@ class SpanBoundary:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = "transformers has no such head, and SpanBERT was published without it"
     scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}

@@ -10,7 +10,7 @@ from training.losses.heads.build_head import build_head
 from training.losses.heads.cross_entropy import Rule, tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.losses.heads.replaced_token_detection import ChosenOriginalHead, OriginalHead, ReplacedTokenDetectionHead
-from training.losses.heads.rules import smooth_labels
+from training.losses.heads.rules import add_z_loss, smooth_labels
 from training.losses.heads.sentence_pair import SentencePairHead
 from training.losses.heads.span_boundary import SpanBoundaryHead, boundary_targets
 from training.losses.heads.token_head import TokenHead
@@ -26,6 +26,7 @@ __all__ = [
     "SentencePairHead",
     "SpanBoundaryHead",
     "TokenHead",
+    "add_z_loss",
     "boundary_targets",
     "build_head",
     "smooth_labels",

@@ -42,7 +42,7 @@ class AdaptiveHead(nn.Module):
         tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
         frequent = self.cutoffs[0]
         cluster_M = torch.bucketize(target_M, torch.tensor(self.cutoffs, device=target_M.device), right=True)
-        loss, right_M = linear_cross_entropy(
+        loss, right_M, _ = linear_cross_entropy(
             self.project(feature_MD),
             torch.cat([tables[0], self.clusters]),
             torch.cat([self.bias[:frequent], self.cluster_bias]),
@@ -54,7 +54,7 @@ class AdaptiveHead(nn.Module):
             feature = feature_MD[at_R]
             if projections:
                 feature = F.linear(feature, projections[cluster].T)
-            part, right_R = linear_cross_entropy(
+            part, right_R, _ = linear_cross_entropy(
                 feature, tables[cluster], self.bias[start:stop], target_M[at_R] - start
             )
             loss, correct = loss + part, correct + (right_M[at_R] & right_R).sum()

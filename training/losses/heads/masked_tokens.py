@@ -14,8 +14,8 @@ class MaskedTokensHead(TokenHead):
     Without a transform among the tensors of the loss, the table follows the hidden states directly.
     """
 
-    def __init__(self, activation: Activation, rule: Rule | None = None) -> None:
-        super().__init__(rule)
+    def __init__(self, activation: Activation, rule: Rule | None = None, z_loss: float = 0.0) -> None:
+        super().__init__(rule, z_loss)
         self.activation = activation
         self.transform: nn.Module | None = None
         self.norm: nn.Module | None = None
