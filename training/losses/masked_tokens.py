@@ -22,7 +22,7 @@ class MaskedTokens:
     transform: bool = key(
         default=True, doc="Whether a linear layer, an activation and a norm precede the table; not in XLM and XLNet."
     )
-    z_loss: float = key(default=0.0, doc="Weight of the z-loss: log^2 Z per target, Z being the sum of exp(logits); 0: none.")
+    z_loss: float = key(default=0.0, doc="Weight of the z-loss: log^2 of the sum of exp(logits), per target; 0: none.")
     head_name: ClassVar[str] = "masked_tokens"
     logits_for: ClassVar[LogitsFor] = "masked"
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})

@@ -20,7 +20,7 @@ class NextToken:
     kind: Literal["next_token"] = "next_token"
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     bias: bool = key(default=False, doc="Whether the output layer has a bias per token, as in XLM.")
-    z_loss: float = key(default=0.0, doc="Weight of the z-loss: log^2 Z per target, Z being the sum of exp(logits); 0: none.")
+    z_loss: float = key(default=0.0, doc="Weight of the z-loss: log^2 of the sum of exp(logits), per target; 0: none.")
     head_name: ClassVar[str] = "next_token"
     logits_for: ClassVar[LogitsFor] = "causal"
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
