@@ -25,7 +25,7 @@ from training.specs.engine_settings import ActivationCheckpointing, EngineSettin
 from training.specs.feed_forward import Activation, FeedForwardSpec
 from training.specs.generator_discriminator import GeneratorDiscriminator
 from training.specs.loss_spikes import LossSpikes
-from training.specs.mask_head import mask_head
+from training.specs.mask_head import list_mask_head
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
 from training.specs.position_embedding import (
     LearnedPositions,
@@ -112,7 +112,7 @@ __all__ = [
     "Weights",
     "WindowAttentionSpec",
     "count_weights",
-    "mask_head",
+    "list_mask_head",
 ]
 
 Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscriminator

@@ -1,5 +1,6 @@
 """The head for masked language modeling: its tensors (BERT 3.1, task 1)."""
 
+from training.specs.stack import Stack
 from training.specs.tensors import LinearSpec, ModelTensors, NormSpec, VectorsSpec
 
 
@@ -9,3 +10,9 @@ def mask_head(
     """A linear layer with or without `bias`, and a norm; then the tied token table with a bias per token."""
     transform = LinearSpec("transform", width, (table_width,), bias)
     return ModelTensors((transform, norm or NormSpec("norm", table_width), VectorsSpec("bias", (vocab_size,))), ())
+
+
+def list_mask_head(trunk: Stack, table_width: int, vocab_size: int) -> ModelTensors:
+    """`mask_head` with the biases and the norm of `trunk`."""
+    bias, norm = getattr(trunk, "bias", True), trunk.norm("norm", table_width)
+    return mask_head(trunk.hidden_size, table_width, vocab_size, bias=bias, norm=norm)
