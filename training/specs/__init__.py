@@ -30,6 +30,7 @@ from training.specs.attention_window import (
 )
 from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
+from training.specs.counts import count_weights
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
@@ -45,7 +46,7 @@ from training.specs.feed_forward import (
 )
 from training.specs.generator_discriminator import GeneratorDiscriminator
 from training.specs.loss_spikes import LossSpikes
-from training.specs.mask_head import mask_head_weights
+from training.specs.mask_head import list_mask_head
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
 from training.specs.position_embedding import (
     LearnedPositions,
@@ -79,7 +80,7 @@ from training.specs.tensors import (
 )
 from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding, TokenEmbedding
 from training.specs.two_stream import TwoStream
-from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
+from training.specs.weights import LayerWeights, Weights
 from training.specs.work import BatchWork
 
 __all__ = [
@@ -163,9 +164,8 @@ __all__ = [
     "Weights",
     "YarnScaling",
     "alibi_slopes",
-    "linear_weights",
-    "mask_head_weights",
-    "norm_weights",
+    "count_weights",
+    "list_mask_head",
 ]
 
 Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscriminator

@@ -1,15 +1,18 @@
 """The head for masked language modeling: its tensors (BERT 3.1, task 1)."""
 
-from training.specs.counts import count_weights
+from training.specs.stack import Stack
 from training.specs.tensors import LinearSpec, ModelTensors, NormSpec, VectorsSpec
 
 
-def mask_head(width: int, table_width: int, vocab_size: int) -> ModelTensors:
-    """A linear layer and a norm, then the tied token table with a bias per token."""
-    transform, norm = LinearSpec("transform", width, (table_width,)), NormSpec("norm", table_width)
-    return ModelTensors((transform, norm, VectorsSpec("bias", (vocab_size,))), ())
+def mask_head(
+    width: int, table_width: int, vocab_size: int, *, bias: bool = True, norm: NormSpec | None = None
+) -> ModelTensors:
+    """A linear layer with or without `bias`, and a norm; then the tied token table with a bias per token."""
+    transform = LinearSpec("transform", width, (table_width,), bias)
+    return ModelTensors((transform, norm or NormSpec("norm", table_width), VectorsSpec("bias", (vocab_size,))), ())
 
 
-def mask_head_weights(width: int, table_width: int, vocab_size: int) -> int:
-    """Number of weights of the head with its linear layer and norm."""
-    return count_weights(mask_head(width, table_width, vocab_size)).total
+def list_mask_head(trunk: Stack, table_width: int, vocab_size: int) -> ModelTensors:
+    """`mask_head` with the biases and the norm of `trunk`."""
+    bias, norm = trunk.bias, trunk.norm("norm", table_width)
+    return mask_head(trunk.hidden_size, table_width, vocab_size, bias=bias, norm=norm)
