@@ -10,10 +10,7 @@ from typing import Final
 
 from training.specs.alibi import AlibiPositions, alibi_slopes
 from training.specs.attention import (
-    AttentionKind,
     AttentionPart,
-    GatedAttention,
-    GatedAttentionSpec,
     GlobalAttentionSpec,
     PlainAttention,
     RelativeAttentionSpec,
@@ -35,16 +32,11 @@ from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
-from training.specs.feed_forward import (
-    Activation,
-    FeedForwardKind,
-    FeedForwardPart,
-    FeedForwardSpec,
-    GatedFeedForward,
-    GatedFeedForwardSpec,
-    PlainFeedForward,
-)
+from training.specs.feed_forward import Activation, FeedForwardPart, FeedForwardSpec, PlainFeedForward
+from training.specs.gated_attention import GatedAttention, GatedAttentionSpec
+from training.specs.gated_feed_forward import GatedFeedForward, GatedFeedForwardSpec
 from training.specs.generator_discriminator import GeneratorDiscriminator
+from training.specs.kinds import AttentionKind, FeedForwardKind
 from training.specs.loss_spikes import LossSpikes
 from training.specs.mask_head import list_mask_head
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
@@ -85,7 +77,6 @@ from training.specs.work import BatchWork
 
 __all__ = [
     "BUCKET",
-    "FEED_FORWARDS",
     "LIVE",
     "LOGITS_AT_ONCE",
     "POSITIONS",
@@ -178,7 +169,6 @@ WINDOWS: Final[tuple[type[AttentionWindow], ...]] = (
     *(FullAttention, SlidingWindow, AlternatingWindow),
     *(CausalSlidingWindow, EncoderAlternatingWindow),
 )
-FEED_FORWARDS: Final = (PlainFeedForward, GatedFeedForward)
 TABLES: Final[tuple[type[TokenEmbedding], ...]] = (PlainEmbedding, AdaptiveEmbedding)
 
 

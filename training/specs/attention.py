@@ -15,6 +15,7 @@ class SelfAttentionSpec:
     arXiv:2305.13245). With a window, a token attends to near tokens only.
     """
 
+    kind: ClassVar[str] = "plain"  # of its module, training/architectures/kinds.py
     width: int  # of the hidden states
     heads: int
     head_dim: int
@@ -58,6 +59,11 @@ class SelfAttentionSpec:
         return () if norm is None else tuple(replace(norm, name=name) for name in ("query_norm", "key_norm"))
 
     @property
+    def normalizes(self) -> bool:
+        """Whether queries and keys are normalized before their product."""
+        return self.head_norm is not None
+
+    @property
     def kept_more(self) -> int:
         """Stored elements per token, besides queries, keys, values and their mixture: the inputs of head norms."""
         return self.inner + 2 * self.key_value_width if self.head_norm else 0
@@ -67,28 +73,13 @@ class SelfAttentionSpec:
 
 
 @dataclass(frozen=True)
-class GatedAttentionSpec(SelfAttentionSpec):
-    """Self-attention whose result is multiplied with a gate (arXiv:2505.06708, 2.2)."""
-
-    @property
-    def gate(self) -> LinearSpec:
-        return LinearSpec("gate", self.width, (self.inner,), self.bias, "outputs")
-
-    @property
-    def kept_more(self) -> int:
-        """The gate and the product, too."""
-        return SelfAttentionSpec.kept_more.__get__(self) + 2 * self.inner
-
-    def tensors(self) -> tuple[Tensors, ...]:
-        return (*SelfAttentionSpec.tensors(self), self.gate)
-
-
-@dataclass(frozen=True)
 class GlobalAttentionSpec(SelfAttentionSpec):
     """Attention with a window, and of the first token to and from all tokens (Longformer, arXiv:2004.05150, 3.1).
 
     The first token has linear layers of its own.
     """
+
+    kind: ClassVar[str] = "global"
 
     @property
     def global_query(self) -> LinearSpec:
@@ -184,21 +175,3 @@ class PlainAttention:
 
     def describe(self) -> str:
         return "softmax attention"
-
-
-@spec
-class GatedAttention:
-    """Attention whose result is multiplied with a sigmoid gate of the states (arXiv:2505.06708; Qwen3-Next)."""
-
-    kind: Literal["gated"] = "gated"
-
-    scale_overrides: ClassVar[ScaleOverrides] = {}
-
-    def layer_of(self, **sizes: Any) -> SelfAttentionSpec:
-        return GatedAttentionSpec(**sizes)
-
-    def describe(self) -> str:
-        return "softmax attention with a gate"
-
-
-AttentionKind = PlainAttention | GatedAttention

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from preprocessing.spec import AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.blocks import BlockSpec
 from training.specs.encoder import Encoder
-from training.specs.mask_head import mask_head
+from training.specs.mask_head import list_mask_head
 from training.specs.part import Init, LossFacts, NetName, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions
 from training.specs.stack import Stack
@@ -163,7 +163,7 @@ class GeneratorDiscriminator(Stack):
         if self.sample_from == "generator" and self.weight_sharing == "embeddings":
             return both + self.generator_net.tower().inside("generator")
         if self.sample_from == "frozen":
-            head = mask_head(self.hidden_size, self.table_width, vocab_size)
+            head = list_mask_head(self.generator_net, self.table_width, vocab_size)
             return both + self.generator_net.tensors(vocab_size).inside("frozen.net") + head.inside("frozen.head")
         return both
 

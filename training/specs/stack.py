@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
-from training.specs.attention import AttentionKind, PlainAttention, SelfAttentionSpec
+from training.specs.attention import PlainAttention, SelfAttentionSpec
 from training.specs.attention_window import AttentionWindow, FullAttention
 from training.specs.blocks import BlockSpec, ParallelResidual
 from training.specs.counts import count_products, count_weights
-from training.specs.feed_forward import Activation, FeedForwardKind, FeedForwardSpec, PlainFeedForward
+from training.specs.feed_forward import Activation, FeedForwardSpec, PlainFeedForward
+from training.specs.kinds import AttentionKind, FeedForwardKind
 from training.specs.part import Init, LossFacts, NetName
 from training.specs.position_embedding import PositionEmbedding
 from training.specs.rotary import RotaryPositions
