@@ -165,8 +165,8 @@ from training.specs import Decoder, RotaryPositions
 from training.specs.cosine_attention import CosineAttention
 
 sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
-plain = Decoder(**sizes, position_embedding=RotaryPositions(), hidden_dropout=0.0, attention_dropout=0.0)
-trunk = Decoder(**sizes, position_embedding=RotaryPositions(), hidden_dropout=0.0, attention_dropout=0.0, attention=CosineAttention())
+sizes |= {"position_embedding": RotaryPositions(), "hidden_dropout": 0.0, "attention_dropout": 0.0}
+plain, trunk = Decoder(**sizes), Decoder(**sizes, attention=CosineAttention())
 print(trunk.weights(50).total - plain.weights(50).total)
 model, rows = Model(trunk, (NextToken(),), 50, seed=0), random_rows([7, 12], 50)
 unpadded, padded = (model(batch)["next_token"].loss for batch in (collate_unpadded(rows), collate_padded(rows, 16)))
