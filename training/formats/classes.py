@@ -9,7 +9,8 @@ from typing import Any, Final
 from preprocessing.errors import BadInput
 from training.formats import sharded
 from training.formats.all import FORMATS
-from training.formats.format import ModelFormat, TransformersPipeline
+from training.formats.format import Format
+from training.formats.transformers_pipeline import TransformersPipeline
 from training.formats.spec_file import read_json, write_json
 from training.model_spec import ModelSpec
 
@@ -97,7 +98,7 @@ def exportable_part(spec: ModelSpec) -> ModelSpec:
     return replace(spec, losses=losses) if losses else spec
 
 
-def choose_format(spec: ModelSpec, pad: int | None) -> tuple[ModelFormat, str]:
+def choose_format(spec: ModelSpec, pad: int | None) -> tuple[Format, str]:
     """The format and the class of transformers for `spec`. Raises BadInput if there is none."""
     for format in FORMATS:
         if architecture := format.architecture(spec, pad):

@@ -11,8 +11,11 @@ from torch.nn import functional as F
 from preprocessing import tokenization
 from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomized, vocabulary, weights
-from training.formats import gpt1, gpt2, to_transformers
+from training.formats import to_transformers
+from training.formats.gpt1 import GPT1 as GPT1_FORMAT
+from training.formats.gpt2 import GPT2 as GPT2_FORMAT
 from training.formats.load import from_transformers
+from training.formats.opt import OPT as OPT_FORMAT
 from training.losses import NextToken
 from training.model import Model
 from training.model_spec import ModelSpec
@@ -30,13 +33,18 @@ GPT2 = Decoder(
     init_std=0.2,
 )
 GPT1 = replace(GPT2, norm_position="post")
+OPT = replace(
+    GPT2, activation="relu", position_embedding=LearnedPositions(max_position_embeddings=18, offset=2), init_std=0.1
+)
 TRUNKS = {
     "gpt-1": GPT1,
     "gpt-1, relu": replace(GPT1, activation="relu"),
     "gpt-2": GPT2,
+    "opt": OPT,
+    "opt, other sizes": replace(OPT, intermediate_size=96, activation="gelu_tanh", num_attention_heads=8),
     "gpt-2, other sizes": replace(GPT2, intermediate_size=96, activation="gelu", num_attention_heads=8),
 }
-FORMATS = {"gpt-1": gpt1, "gpt-2": gpt2}
+FORMATS = {"gpt-1": GPT1_FORMAT, "gpt-2": GPT2_FORMAT, "opt": OPT_FORMAT}
 
 
 def spec_of(trunk: Decoder) -> ModelSpec:
@@ -103,7 +111,7 @@ def test_gpt_1_of_transformers_has_the_same_logits_after_import(prefix: str, tmp
     spec, _ = from_transformers(tmp_path)
     tensors = {name.replace("transformer.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
-    model.load_state_dict(gpt1.ours(tensors, spec, model.state_dict()))
+    model.load_state_dict(GPT1_FORMAT.ours(tensors, spec, model.state_dict()))
     ours, theirs = batches()
     with torch.no_grad():
         wanted = oracle(input_ids=theirs["input_ids"], attention_mask=inside(theirs).long()).logits[inside(theirs)]

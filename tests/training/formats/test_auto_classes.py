@@ -80,7 +80,9 @@ def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any
 
 def test_every_exported_model_type_is_tested() -> None:
     tried = {case.split(",")[0] for case in ONE_OF_EACH}
-    assert tried == {format.model_type for format in FORMATS} - {"ernie"}  # exported as bert
+    only_loaded = {"ernie", "xlm-roberta"}  # exported as BERT and RoBERTa
+    of_no_recipe = {"opt", "mbart"}
+    assert tried | only_loaded | of_no_recipe == {format.model_type for format in FORMATS}
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH)

@@ -29,7 +29,7 @@ from training.formats import (
     task_from_transformers,
     task_to_transformers,
 )
-from training.formats.format import TASK_KINDS
+from training.formats.task_classes import TASK_KINDS
 from training.model_spec import ModelSpec
 
 FAMILIES: Final = {  # a recipe of each family, its classes: for rows, tokens, answers and choices; "": refused
