@@ -1,4 +1,7 @@
-"""BART (arXiv:1910.13461): BartForConditionalGeneration. mBART (arXiv:2001.08210): pre-norm, with norms above both stacks."""
+"""BART (arXiv:1910.13461): BartForConditionalGeneration.
+
+mBART (arXiv:2001.08210): MBartForConditionalGeneration, pre-norm, with a norm above each stack.
+"""
 
 from dataclasses import replace
 from typing import Final
@@ -7,7 +10,7 @@ from training.formats.format import Format, ModelClass
 from training.formats.keys import Config, Keys, activation, alike, shift
 from training.formats.names import Names, Weights
 from training.formats.task_classes import explain_missing_heads
-from training.formats.transformers_pipeline import fill_masks, refuse_seq2seq
+from training.formats.transformers_pipeline import fill_masks
 from training.losses import NextToken
 from training.specs import Architecture
 
@@ -83,7 +86,8 @@ BART: Final = Format(
         "tie_word_embeddings": True,
         "activation_dropout": 0.0,
         "scale_embedding": False,
-        "normalize_before": False,
+        "normalize_before": False,  # this and the next keys are of older versions of transformers
+        "add_final_layer_norm": False,
         "normalize_embedding": True,
         "static_position_embeddings": False,
     },
@@ -110,14 +114,12 @@ PRE_NORM_NAMES: Final[Names] = {
     **BART.names,
     **{f"trunk.{side}.final_norm": [f"model.{side}.layer_norm"] for side in ("encoder", "decoder")},
 }
-PRE_NORM_KEYS: Final[Keys] = {**KEYS, "hidden_dropout": alike("dropout", "activation_dropout")}
-PRE_NORM_TOKENS: Final = {"decoder_start_token_id": "pad", "forced_eos_token_id": "sep"}
 MBART: Final[Format] = replace(
     BART,
     model_type="mbart",
     classes=(ModelClass("MBartForConditionalGeneration", (NextToken(),)),),
     names=PRE_NORM_NAMES,
-    keys={**PRE_NORM_KEYS, "scale_embedding": "scale_embedding"},
+    keys={**KEYS, "scale_embedding": "scale_embedding"},
     fixed={**BART.fixed, "norm_position": "pre"},
     built_in={
         **NO_LAYER_DROP,
@@ -127,7 +129,7 @@ MBART: Final[Format] = replace(
         "add_final_layer_norm": True,
         "static_position_embeddings": False,
     },
-    defaults={**BART.defaults, "activation_dropout": 0.0, "scale_embedding": False},
-    tokens=PRE_NORM_TOKENS,
-    pipeline_of=refuse_seq2seq,
+    defaults={**BART.defaults, "scale_embedding": False},
+    written={"activation_dropout": "hidden_dropout"},  # our pre-norm stacks have it
+    tokens={"decoder_start_token_id": "pad", "forced_eos_token_id": "sep"},
 )

@@ -77,7 +77,7 @@ def with_mask_argument(state: Weights, spec: ModelSpec) -> tuple[Weights, ModelS
     """The same model with full attention: the attention mask of a sequence is an argument in transformers."""
     if spec.model.kind != "encoder" or spec.model.attention_mask != "per_sequence":
         return state, spec
-    return state, replace(spec, model=replace(spec.model, attention_mask="bidirectional"))  # type: ignore[call-arg]
+    return state, replace(spec, model=replace(spec.model, attention_mask="bidirectional"))
 
 
 def from_zero(state: Weights, spec: ModelSpec) -> tuple[Weights, ModelSpec]:

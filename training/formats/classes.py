@@ -10,8 +10,8 @@ from preprocessing.errors import BadInput
 from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.format import Format
-from training.formats.transformers_pipeline import TransformersPipeline
 from training.formats.spec_file import read_json, write_json
+from training.formats.transformers_pipeline import TransformersPipeline
 from training.model_spec import ModelSpec
 
 TASK_PIPELINES: Final = {  # by the end of the name of a class with a task head
@@ -43,10 +43,13 @@ def auto_class(architecture: str) -> str:
     >>> auto_class("BertForPreTraining"), auto_class("GPT2LMHeadModel"), auto_class("BertModel")
     ('AutoModelForPreTraining', 'AutoModelForCausalLM', 'AutoModel')
     """
-    kinds = {"ForMaskedLM": "ForMaskedLM", "ForConditionalGeneration": "ForSeq2SeqLM", "LMHeadModel": "ForCausalLM"}
-    kinds = {"WithLMHeadModel": "ForPreTraining", "ForPreTraining": "ForPreTraining"} | kinds
-    tasks = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
-    kinds |= {name: name for name in tasks} | {"ForQuestionAnsweringSimple": "ForQuestionAnswering"}
+    kinds = {
+        "WithLMHeadModel": "ForPreTraining",
+        "LMHeadModel": "ForCausalLM",
+        "ForConditionalGeneration": "ForSeq2SeqLM",
+        "ForQuestionAnsweringSimple": "ForQuestionAnswering",
+    }
+    kinds |= {name: name for name in ("ForPreTraining", "ForMaskedLM", "ForCausalLM", *TASK_PIPELINES)}
     return "AutoModel" + next((auto for suffix, auto in kinds.items() if architecture.endswith(suffix)), "")
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # formats are imported without torch
 
 PAD: Final = "pad_token_id"
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+EVERYWHERE: Final[Config] = MappingProxyType({"quantization_config": None})
+"""The only supported values of keys that all config classes have."""
 
 Convert = Callable[[Weights, ModelSpec], tuple[Weights, ModelSpec]]
 
@@ -124,12 +126,13 @@ class Format:
         """The class of transformers that computes the same as `spec`, or None. `pad` is the padding ID."""
         try:
             form = self.as_class({}, spec)[1]
-            config = self._write(form)
-            if config.get(PAD, pad) != pad or not self._reads(config, form):
+            architecture = next((one.architecture for one in self.classes if self._has_class(one, form)), None)
+            if architecture is None:
                 return None
+            config = self._write(form)
+            return architecture if config.get(PAD, pad) == pad and self._reads(config, form) else None
         except ValueError:  # a value that config.json cannot express
             return None
-        return next((one.architecture for one in self.classes if self._has_class(one, form)), None)
 
     def _reads(self, config: Config, form: ModelSpec) -> bool:
         """Whether config.json, read again, has the same function."""
@@ -158,7 +161,7 @@ class Format:
     def read(self, config: Config) -> Architecture:
         """The architecture in a config.json. Raises KeyError, TypeError or ValueError if it is not supported."""
         config = self._modernize(config)
-        require_values(config, self.built_in)
+        require_values(config, {**self.built_in, **EVERYWHERE})
         trunk: Architecture = part(Architecture, nest({**self.fixed, **read_keys(config, self.keys)}))
         return trunk
 

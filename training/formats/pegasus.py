@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from training.formats import bart
-from training.formats.bart import MBART, NO_LAYER_DROP, PRE_NORM_KEYS
+from training.formats.bart import KEYS, MBART, NO_LAYER_DROP
 from training.formats.format import Format, ModelClass
+from training.formats.keys import alike
 from training.formats.names import Tensors, Weights
+from training.formats.transformers_pipeline import refuse_seq2seq
 from training.losses import NextToken
 from training.model_spec import ModelSpec
 from training.specs import Architecture, Seq2SeqSinusoidalPositions
@@ -49,7 +51,11 @@ PEGASUS: Final[Format] = replace(
     model_type="pegasus",
     classes=(ModelClass("PegasusForConditionalGeneration", (NextToken(),)),),
     names={ours: theirs for ours, theirs in MBART.names.items() if not ours.endswith(NOT_THERE)},
-    keys={**PRE_NORM_KEYS, "position_embedding.max_position_embeddings": "max_position_embeddings"},
+    keys={
+        **KEYS,
+        "position_embedding.max_position_embeddings": "max_position_embeddings",
+        "hidden_dropout": alike("dropout", "activation_dropout"),  # also inside feed-forward layers, as in its code
+    },
     fixed={
         "kind": "encoder_decoder",
         "norm_position": "pre",
@@ -67,7 +73,10 @@ PEGASUS: Final[Format] = replace(
         "add_final_layer_norm": True,
         "static_position_embeddings": True,
     },
+    defaults={**MBART.defaults, "activation_dropout": 0.0},
     constant_keys={"add_final_layer_norm": True, "static_position_embeddings": True},
+    written={},
+    pipeline_of=refuse_seq2seq,
     constants=make_tables,
     check_tensors=check_sinusoids,
 )

@@ -118,6 +118,42 @@ def test_gpt_1_of_transformers_has_the_same_logits_after_import(prefix: str, tmp
         torch.testing.assert_close(logits_of(model, ours), wanted, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("prefix", ["model.decoder.", "decoder."], ids=["saved today", "from the hub"])
+def test_opt_of_transformers_has_the_same_logits_after_import(prefix: str, tmp_path: Path) -> None:
+    config = hf().OPTConfig(
+        vocab_size=TABLE, max_position_embeddings=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        ffn_dim=96,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    oracle = randomized(hf().OPTForCausalLM(config))
+    oracle.save_pretrained(tmp_path)
+    spec, _ = from_transformers(tmp_path)
+    tensors = {name.replace("model.decoder.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
+    model.load_state_dict(OPT_FORMAT.ours(tensors, spec, model.state_dict()))
+    ours, theirs = batches()
+    with torch.no_grad():
+        wanted = oracle(input_ids=theirs["input_ids"], attention_mask=inside(theirs).long()).logits[inside(theirs)]
+        torch.testing.assert_close(logits_of(model, ours), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"do_layer_norm_before": False},  # OPT 350M
+        {"word_embed_proj_dim": 16},
+        {"enable_bias": False},
+        {"layer_norm_elementwise_affine": False},
+        {"_remove_final_layer_norm": True},
+    ],
+)
+def test_other_models_of_the_class_of_opt_are_refused(change: dict[str, object]) -> None:
+    config = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 32}
+    assert OPT_FORMAT.read(config).position_embedding.offset == 2
+    with pytest.raises(ValueError, match=f"invalid {next(iter(change))}: got "):
+        OPT_FORMAT.read(config | change)
+
+
 # Banded attention (GPT-3) in every second layer.
 
 

@@ -13,13 +13,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from preprocessing.tokenization import ByteLevelBPE, Unigram, table_rows, train, vocab_from_file
 from tests.family import recipe
+from tests.training.formats.models import tiny_recipe
 from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
 from training.formats import FORMATS, auto_class, describe_export, to_transformers, without_heads
 from training.losses import MaskedTokens
 from training.model import Model
 from training.model_spec import ModelSpec
 
-ONE_OF_EACH = {  # a recipe for each exported model type and each class of a type
+ONE_OF_EACH = {  # a recipe, or a model of models.py, for each exported model type and each class of a type
     "albert": "albert_base",
     "bart": "bart_base",
     "bert": "bert_base",
@@ -27,8 +28,10 @@ ONE_OF_EACH = {  # a recipe for each exported model type and each class of a typ
     "electra": "electra_small",
     "gpt2": "gpt2",
     "longformer": "longformer_base",
+    "mbart": "mbart",
     "megatron-bert": "megatron_bert_345m",
     "openai-gpt": "gpt1",
+    "opt": "opt",
     "pegasus": "pegasus_base",
     "roberta": "roberta_base",
     "t5": "t5_base",
@@ -70,7 +73,7 @@ def assert_silent() -> Iterator[None]:
 
 def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any) -> str:
     """Export a small model of the recipe, and return its class in transformers."""
-    one = recipe(ONE_OF_EACH[case], "tiny")
+    one = tiny_recipe(ONE_OF_EACH[case])
     spec = ModelSpec(model=one.model, losses=one.losses, vocab_size=table_rows(one.data.tokenizer))
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0)
     where = vocabularies[one.data.tokenizer.kind]
@@ -81,8 +84,7 @@ def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any
 def test_every_exported_model_type_is_tested() -> None:
     tried = {case.split(",")[0] for case in ONE_OF_EACH}
     only_loaded = {"ernie", "xlm-roberta"}  # exported as BERT and RoBERTa
-    of_no_recipe = {"opt", "mbart"}
-    assert tried | only_loaded | of_no_recipe == {format.model_type for format in FORMATS}
+    assert tried | only_loaded == {format.model_type for format in FORMATS}
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH)
@@ -105,7 +107,7 @@ def test_the_trunk_alone_loads_by_auto_model_silently(case: str, vocabularies: d
     assert not any(info.values()), info
 
 
-@pytest.mark.parametrize("case", ["gpt2", "openai-gpt", "t5", "bart", "pegasus"])
+@pytest.mark.parametrize("case", ["gpt2", "openai-gpt", "opt", "t5", "bart", "mbart", "pegasus"])
 def test_a_model_whose_heads_have_no_weights_loads_by_auto_model(
     case: str, vocabularies: dict[str, Path], tmp_path: Path
 ) -> None:

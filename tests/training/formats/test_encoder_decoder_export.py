@@ -159,7 +159,6 @@ def test_a_model_that_transformers_does_not_have_is_not_exported(
         ("t5", {"tie_word_embeddings": False}, "invalid tie_word_embeddings: got False"),
         ("mbart", {"add_final_layer_norm": False}, "invalid add_final_layer_norm: got False"),
         ("mbart", {"normalize_embedding": False}, "invalid normalize_embedding: got False"),
-        ("mbart", {"activation_dropout": 0.1}, "invalid activation_dropout: got 0.1, expected 0.0"),
         ("mbart", {"decoder_attention_heads": 2}, "invalid decoder_attention_heads: got 2, expected 4"),
         ("pegasus", {"scale_embedding": False}, "invalid scale_embedding: got False, expected True"),
         ("pegasus", {"static_position_embeddings": False}, "invalid static_position_embeddings: got False"),
