@@ -152,7 +152,7 @@ class Format:
         trunk = normal_form(form.model)
         unusual = {key: value for key, value in self.built_in.items() if self.defaults.get(key, value) != value}
         written = {theirs: get_key(trunk, ours) for theirs, ours in self.written.items()}
-        return write_keys(trunk, self.keys) | unusual | dict(self.constant_keys) | written
+        return nest(write_keys(trunk, self.keys) | unusual | dict(self.constant_keys) | written)
 
     def pipeline(self, config: Config) -> TransformersPipeline:
         """The pipeline for a model with this config.json."""
@@ -176,7 +176,7 @@ class Format:
 
     def _modernize(self, config: Config) -> dict[str, Any]:
         renamed = {new: config[old] for old, new in self.old_keys.items() if old in config}
-        return {**self.defaults, **renamed, **config}
+        return {**nest(self.defaults), **nest(renamed), **config}
 
     def _losses_in(self, trunk: Architecture, tensors: Weights) -> tuple[Loss, ...]:
         """The losses of the class, if only one suits the attention mask; else those whose heads have tensors.

@@ -102,7 +102,10 @@ def alike(*names: str) -> Key:
 
 
 def write_keys(trunk: Architecture, keys: Keys) -> dict[str, Any]:
-    """The keys of config.json. Raises ValueError if they cannot express a value, or if the model has no such key."""
+    """The keys of config.json, with dots for nested mappings.
+
+    Raises ValueError if they cannot express a value, or if the model has no such key.
+    """
     config = dict[str, Any]()
     for ours, theirs in keys.items():
         value = tuple(get_key(trunk, key) for key in ours) if isinstance(ours, tuple) else get_key(trunk, ours)
@@ -111,7 +114,7 @@ def write_keys(trunk: Architecture, keys: Keys) -> dict[str, Any]:
             continue
         written = theirs.to_theirs(value)
         config |= dict(zip(theirs.names, written if len(theirs.names) > 1 else (written,), strict=True))
-    return nest(config)
+    return config
 
 
 def read_keys(config: Config, keys: Keys) -> dict[str, Any]:

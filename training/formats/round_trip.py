@@ -4,7 +4,7 @@ read again, has the same function."""
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from training.losses import Loss
+from training.losses import Loss, has_token_bias, has_transform
 from training.specs import Architecture
 
 TRAINS_ONLY: Final = frozenset(
@@ -38,11 +38,17 @@ def is_same_function(one: Architecture, other: Architecture) -> bool:
 
 
 def is_same_head(one: Loss, other: Loss, trunk: Architecture) -> bool:
-    """Whether two losses have heads that compute the same. Losses of other kinds are compared by name and weights."""
+    """Whether two losses have heads that compute the same.
+
+    Losses of different kinds, such as those of users, are compared by the facts of their heads.
+    """
     if type(one) is type(other):
         return _without_training(one) == _without_training(other)
-    facts = ((loss.head_name, loss.logits_for, loss.weights(trunk, 0), loss.weights(trunk, 1)) for loss in (one, other))
-    return len(set(facts)) == 1
+    return _facts_of_head(one, trunk) == _facts_of_head(other, trunk)
+
+
+def _facts_of_head(loss: Loss, trunk: Architecture) -> tuple[object, ...]:
+    return loss.head_name, loss.logits_for, has_transform(loss, trunk), has_token_bias(loss, trunk)
 
 
 def _without_training(part: Any) -> tuple[type, dict[str, Any]]:

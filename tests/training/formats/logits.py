@@ -1,5 +1,6 @@
 """Logits of one short sequence, of any model and of its class in transformers."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,7 +34,8 @@ def our_logits(model: Model) -> list[Tensor]:
     if model.spec.model.reads_source:
         batch |= {"source_input_ids": SOURCE, "source_positions": torch.arange(len(SOURCE))}
         batch["source_lengths"] = torch.tensor([len(SOURCE)])
-    hidden_TD, heads, logits = model.trunk(batch), model.heads, []
+    heads: Mapping[str, Any] = dict(model.heads.items())
+    hidden_TD, logits = model.trunk(batch), list[Tensor]()
     if "masked_tokens" in heads:
         features_TD = heads["masked_tokens"].features(hidden_TD)
         logits.append(F.linear(features_TD, model.trunk.table, heads["masked_tokens"].bias))
@@ -50,11 +52,10 @@ def our_logits(model: Model) -> list[Tensor]:
 def their_logits(oracle: Any) -> list[Tensor]:
     """The logits of a class of transformers for the same sequence."""
     given = {"input_ids": IDS[None]}
-    match oracle.config.model_type:
-        case "xlm":
-            given["langs"] = torch.zeros_like(IDS[None])
-        case "longformer":
-            given["global_attention_mask"] = (torch.arange(len(IDS)) == 0).long()[None]
+    if oracle.config.model_type == "xlm":
+        given["langs"] = torch.zeros_like(IDS[None])
+    if oracle.config.model_type == "longformer":
+        given["global_attention_mask"] = (torch.arange(len(IDS)) == 0).long()[None]
     if oracle.config.is_encoder_decoder:
         given = {"input_ids": SOURCE[None], "decoder_input_ids": IDS[None]}
     output = oracle(**given)
