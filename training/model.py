@@ -85,7 +85,8 @@ class Model(nn.Module):
         states = self.trunk.run_stage(batch, given)
         if not self.stage.is_last:
             return states
-        return {loss.kind: self.heads[loss.head_name](states, batch, given.table) for loss in self.spec.losses}
+        table = self.trunk.table if given.table is None else given.table
+        return {loss.kind: self.heads[loss.head_name](states, batch, table) for loss in self.spec.losses}
 
     def head_for(self, logits_for: LogitsFor) -> TokenHead | AdaptiveHead | None:
         """The head that predicts tokens in this way; None if no loss of the model has one.

@@ -75,10 +75,17 @@ def weights_of(demand: Workload, layout: ParallelLayout, stage: End = "first") -
     weights = demand.weights
     parts = ((-(-part.copies // layout.pipeline), part) for part in weights.layers)
     layers = sum(copies * (part.split / layout.tensor + part.whole) for copies, part in parts)
+    tables = tables_of(demand, layout, stage) * demand.token_table / layout.tensor
     if layout.pipeline > 1 and stage == "last":
-        return layers + demand.heads
+        return tables + layers + demand.heads
     whole = weights.others - (demand.heads if layout.pipeline > 1 else 0)
-    return weights.tables / layout.tensor + layers + whole
+    return tables + layers + whole
+
+
+def tables_of(demand: Workload, layout: ParallelLayout, stage: End) -> int:
+    """Number of tables with a row per token on a device: the token table, and an untied output table."""
+    alone = layout.pipeline == 1
+    return demand.tables_at(first=alone or stage == "first", last=alone or stage == "last")
 
 
 def device_memory(demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True) -> DeviceMemory:
@@ -98,7 +105,7 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
     if layout.pipeline > 1 and stage == "first":
         of_heads = slices = table_gradients = 0.0
     elif layout.pipeline > 1:
-        lent = (size + 4) * demand.weights.tables / layout.tensor
+        lent = (size + 4) * demand.borrowed_table / layout.tensor
     bucket, copies = _buckets(layout, weights)
     # fraction of the backward pass that is done when the first bucket is reduced
     done = min(1.0, layout.bucket / weights)
@@ -114,7 +121,7 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         "master": 4 * owned if layout.mixed or zero else 0.0,
         "optimizer": 4 * moments(demand, layout, length, stage),
     }
-    offloaded = _count_offloaded(layout, states, owned, demand.weights.tables / layout.tensor)
+    offloaded = _count_offloaded(layout, states, owned, demand.token_table / layout.tensor)
     on_disk = sum(offloaded.get(name, 0.0) for name in _disk(layout))
     if cuda:
         states = {name: value - offloaded.get(name, 0.0) for name, value in states.items()}
@@ -152,14 +159,14 @@ def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = 
     """
     optim, trunk = demand.recipe.optimizer, demand.recipe.model
     weights, of_linears, lines = weights_of(demand, layout, stage), 0.0, 0.0
-    has_table = stage == "first" or layout.pipeline == 1
-    table = demand.weights.tables / layout.tensor if has_table else 0.0
+    number = tables_of(demand, layout, stage)
+    table = number * demand.token_table / layout.tensor
     for share, (rows, columns) in _linears(demand, layout, length):
         size = share * rows * columns / layout.tensor
         if min(rows, columns) >= optim.factored_from:
             of_linears, lines = of_linears + size, lines + share * (rows + columns)
     if optim.factored_from and trunk.table_width >= optim.factored_from:
-        weights, lines = weights - table, lines + has_table * (demand.vocab_size + trunk.table_width)
+        weights, lines = weights - table, lines + number * (demand.vocab_size + trunk.table_width)
     values = optim.states * of_linears + optim.other_states * (weights - of_linears)
     return values / (layout.replicas if layout.zero else 1) + (lines if optim.factored_from else 0.0)
 
@@ -192,7 +199,7 @@ def _gradients(demand: Workload, layout: ParallelLayout, weights: float) -> floa
     if layout.zero >= 2:
         owned = weights / layout.replicas
         if layout.zero == 2 and not layout.mixed:
-            table = demand.weights.tables / layout.tensor
+            table = demand.token_table / layout.tensor
             stored = weights if demand.recipe.optimizer.is_one_by_one else owned * (table // owned + 1)
             owned = min(weights, stored)
         return 4 * owned
@@ -223,7 +230,7 @@ def table_copies(demand: Workload, layout: ParallelLayout) -> float:
 
     Both ends of the model contribute to this gradient. It is cast, and ordered by worker for the reduction.
     """
-    table = demand.weights.tables / layout.tensor
+    table = demand.token_table / layout.tensor
     if layout.zero < 2 or table <= layout.bucket:
         return 0.0
     size, summed = layout.bytes_per_weight, layout.reduce_bytes
@@ -274,8 +281,7 @@ def persistent(demand: Workload, layout: ParallelLayout, length: int) -> float:
         return 0.0
     linears, small = 0.0, 0.0
     for stack in demand.blocks(layout.rows, length):
-        heads, inner = stack.heads_width / layout.tensor, stack.inner / layout.tensor
-        sizes = [3 * stack.width * heads, stack.width * heads] * stack.attentions + [stack.width * inner] * 2
+        sizes = [size / layout.tensor for size in stack.layer_sizes]
         linears += stack.number * sum(sizes)
         small += stack.number * sum(size for size in sizes if size <= layout.persistent)
     if layout.persistent >= demand.recipe.model.hidden_size:
@@ -303,7 +309,8 @@ def activations(
         entry = stack.tokens * stack.width * size
         each = entry if layout.checkpointing == "full" else block
         total += -(-stack.number // layout.pipeline) * each * at_once
-        gradients = stack.tokens * (2 * stack.inner / layout.tensor + 2 * stack.width) * size
+        inner = stack.feed_forward.passing * stack.inner / layout.tensor
+        gradients = stack.tokens * (inner + 2 * stack.width) * size
         passing = max(passing, gradients + (block if layout.checkpointing == "full" else 0.0))
     mask = size if not cuda else 1
     tokens = sum(stack.tokens for stack in stacks)
@@ -320,14 +327,13 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     """
     size, sublayers = layout.bytes_per_weight, stack.attentions + 1
     mask = 1 if cuda else size
-    of_width = stack.tokens * stack.width * (stack.kept_by_norm * size + (mask if stack.dropout else 0)) * sublayers
+    dropped = mask * sublayers if stack.dropout else 0
+    of_width = stack.tokens * stack.width * (stack.kept_by_norms * size + dropped)
     # If no kernel supports attention dropout, a CPU computes attention in float32.
     core = 4 if stack.attention_dropout and not cuda else size
-    read = 3 * stack.tokens + (stack.tokens + 2 * stack.source_tokens if stack.source_tokens else 0)
     inside = stack.feed_forward.kept * size + (mask + size if stack.feed_forward.dropout else 0)
-    split = (
-        read * core + stack.tokens * stack.attentions * size
-    ) * stack.heads_width + stack.tokens * stack.inner * inside
+    mixed = stack.tokens * stack.attentions * stack.heads_width * size
+    split = stack.heads_kept * core + mixed + stack.tokens * stack.inner * inside
     split += stack.copied * core * stack.tokens * stack.heads_width
     split += 4 * stack.tokens * stack.heads * stack.attentions  # logarithm of the softmax sum of each query
     if layout.checkpointing == "none":

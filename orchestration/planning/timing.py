@@ -106,8 +106,9 @@ def communication_volume(demand: Workload, layout: ParallelLayout, length: int, 
         of_block = stack.tokens * stack.width * size * (stack.attentions + 1) * (2 + 3 * again)
         summed += share * 2 * (layout.tensor - 1) / layout.tensor * of_block
         # Four exchanges in the forward pass (queries, keys, values, results) and four in the backward pass
-        # (arXiv:2309.14509, 3).
-        of_heads = stack.tokens * stack.heads_width / layout.tensor * size * stack.attentions * 4 * (2 + 3 * again)
+        # (arXiv:2309.14509, 3). Grouped queries have fewer keys and values.
+        widths = 2 * (stack.heads_width + stack.attention.key_value_width) / layout.tensor
+        of_heads = stack.tokens * widths * size * stack.attentions * (2 + 3 * again)
         exchanged += share * (layout.sequence - 1) / layout.sequence * of_heads
     return CommunicationVolume(
         reducing={0: 2, 1: 2, 2: 2 * micro, 3: micro}[layout.zero] * reduced,
@@ -125,7 +126,7 @@ def _pipeline_bytes(demand: Workload, layout: ParallelLayout, tokens: float) -> 
     if layout.pipeline == 1:
         return 0.0
     size = layout.bytes_per_weight
-    tables = (size + 4) * demand.weights.tables / layout.tensor
+    tables = (size + 4) * demand.borrowed_table / layout.tensor
     return 2 * tokens * demand.recipe.model.hidden_size * size + tables
 
 
@@ -216,7 +217,7 @@ def step_seconds(
         far = device.link if layout.devices <= device.per_node else device.network
         tokens = sum(stack.tokens for stack in demand.blocks(rows, length))
         passed = 2 * tokens * demand.recipe.model.hidden_size * size / far
-        spread += (size + 4) * demand.weights.tables / layout.tensor / far  # the token table and its gradient
+        spread += (size + 4) * demand.borrowed_table / layout.tensor / far  # the token table and its gradient
     update = states / memory_speed + spread
     if layout.offload:
         update = spread + (4 + size) * owned / HOST_BANDWIDTH + states / HOST_UPDATE
@@ -277,7 +278,8 @@ def _heads(
 def _traffic(stack: BlockSpec, layout: ParallelLayout, scores_in_memory: bool) -> float:
     """Bytes that one block reads and writes in memory, forward and backward, without its matrix products."""
     size = layout.bytes_per_weight
-    elements = stack.tokens * (OF_WIDTH * stack.width + OF_INNER * stack.inner / layout.tensor)
+    inner = OF_INNER * stack.feed_forward.passing / 2 * stack.inner / layout.tensor
+    elements = stack.tokens * (OF_WIDTH * stack.width + inner)
     if scores_in_memory or stack.scores:
         elements += OF_SCORES * stack.heads / layout.tensor * (stack.pairs + stack.source_pairs)
     return elements * size

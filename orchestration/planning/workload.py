@@ -27,6 +27,20 @@ class Workload:
         return self.weights.total
 
     @property
+    def token_table(self) -> float:
+        """Weights of the token table, which workers split by rows; an untied output table has as many."""
+        return self.weights.tables / (1 if self.recipe.model.tie_word_embeddings else 2)
+
+    @property
+    def borrowed_table(self) -> float:
+        """Weights of the token table that the last stage of a pipeline borrows from the first."""
+        return self.token_table if self.recipe.model.tie_word_embeddings else 0.0
+
+    def tables_at(self, *, first: bool, last: bool) -> int:
+        """Number of such tables on the first or the last stage of a pipeline, or on a stage that is both."""
+        return int(first) + int(last and not self.recipe.model.tie_word_embeddings)
+
+    @property
     def longest(self) -> Phase:
         """The phase with the longest sequences."""
         return max(self.recipe.phases, key=lambda phase: phase.seq_length)

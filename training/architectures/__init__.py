@@ -1,6 +1,7 @@
 """Model architectures, which compute hidden states from batches.
 
-Read backbone.py (the common base class), layers.py and transformer.py (BERT, GPT) first. made.py creates modules from
+Read backbone.py (the common base class), then layout.py, attention.py, feed_forward.py, block.py and transformer.py
+(BERT, GPT). made.py creates modules from
 the tensors that an architecture declares. encoder_decoder.py (BART, T5, MASS), relative.py (Transformer-XL),
 two_stream.py (XLNet) and generator_discriminator.py (ELECTRA) build on them. cache.py contains the key-value cache for
 generation. training/specs/ defines the keys of each architecture.
@@ -12,9 +13,9 @@ from training.architectures.adaptive import bounds
 from training.architectures.backbone import Backbone, MaskHead
 from training.architectures.cache import KVCache
 from training.architectures.encoder_decoder import EncoderDecoderModel
+from training.architectures.feed_forward import apply_activation
 from training.architectures.fused import FusedModule
 from training.architectures.generator_discriminator import GeneratorDiscriminatorModel
-from training.architectures.layers import apply_activation
 from training.architectures.linears import Embedding, SplitTable, Table, whole
 from training.architectures.parameter_slices import ParameterSlice, cut_net
 from training.architectures.pipeline_stages import ONLY, PipelineStage, StageInputs, cut_stages

@@ -2,7 +2,7 @@
 
 The model stores no cache: `Backbone.forward_cached` takes a cache and returns the next one. Token t of a sequence is in
 slot t, until the first tokens are dropped. Sequences of different lengths therefore need no padding on the left, and
-positions are the same as in training. Axes as in layers.py; S new tokens of a sequence, C slots in use, R slots in
+positions are the same as in training. Axes as in layout.py; S new tokens of a sequence, C slots in use, R slots in
 memory, U tokens of a source.
 """
 
@@ -21,20 +21,20 @@ SLOTS_AT_ONCE: Final = 64  # slots added when a cache is full; large steps make 
 class KVCacheView:
     """Inputs of one attention layer in a step: keys and values, slots of the new tokens, and attention mask."""
 
-    key_value: Tensor  # [B, R, 2, H, K]
+    key_value: Tensor  # [B, R, 2 G, K]: the keys of all heads, then the values
     slot_BS: Tensor | None  # slots of the new tokens; None for a source, which has no new tokens
     seen: Tensor  # attention mask: bool [B, 1, 1 or S, C], or scores to add [B, H, S, C]
 
-    def put(self, new_BS2HK: Tensor) -> Tensor:
-        """Write the keys and values of the new tokens; return all that are in use, [B, C, 2, H, K]."""
+    def put(self, new_BSGK: Tensor) -> Tensor:
+        """Write the keys and values of the new tokens; return all that are in use, [B, C, 2 G, K]."""
         assert self.slot_BS is not None
-        row_B1 = torch.arange(len(new_BS2HK), device=new_BS2HK.device)[:, None]
-        self.key_value[row_B1, self.slot_BS] = new_BS2HK
+        row_B1 = torch.arange(len(new_BSGK), device=new_BSGK.device)[:, None]
+        self.key_value[row_B1, self.slot_BS] = new_BSGK
         return self.used
 
     @property
     def used(self) -> Tensor:
-        """All keys and values in use, [B, C, 2, H, K]."""
+        """All keys and values in use, [B, C, 2 G, K]."""
         return self.key_value[:, : self.seen.shape[-1]]
 
     def within(self, before: int) -> "KVCacheView":
@@ -44,24 +44,18 @@ class KVCacheView:
         near_BSC = slot_C >= self.slot_BS[..., None] - before
         return replace(self, seen=self.seen & near_BSC[:, None])
 
-    def attend(self, qkv_BS3HK: Tensor) -> Tensor:
-        """Scaled dot-product attention of the new tokens to their whole sequence, [B, S, H, K]."""
-        key, value = self.put(qkv_BS3HK[:, :, 1:]).permute(2, 0, 3, 1, 4)
-        query_BHSK = qkv_BS3HK[:, :, 0].transpose(1, 2)
-        return F.scaled_dot_product_attention(query_BHSK, key, value, attn_mask=self.seen).transpose(1, 2)
-
 
 @dataclass(frozen=True)
 class KVCache:
     """Keys and values of each layer. A step overwrites them in place: use only the newest cache or a `select` of it."""
 
-    layers: tuple[Tensor, ...]  # keys and values of each layer, [B, R, 2, H, K]
+    layers: tuple[Tensor, ...]  # keys and values of each layer, [B, R, 2 G, K]
     lengths_B: Tensor  # int64: number of tokens of each sequence
     longest: int = 0  # largest number of tokens of a sequence, on the host
     dropped: int = 0  # number of dropped first tokens of each sequence: token t is in slot t - dropped
     # relative attention: projected distances from R - 1 down to 0 in each layer, [R, H, K]
     distances: tuple[Tensor, ...] = ()
-    source: tuple[Tensor, ...] = ()  # keys and values of an encoder's states in each layer, [B, U, 2, H, K]
+    source: tuple[Tensor, ...] = ()  # keys and values of an encoder's states in each layer, [B, U, 2 G, K]
     source_seen: Tensor | None = None  # bool [B, 1, 1, U], False at padding
 
     def select(self, rows_A: Tensor) -> "KVCache":
@@ -89,7 +83,7 @@ class KVCache:
         if missing <= 0:
             return self
         more = -(-missing // SLOTS_AT_ONCE) * SLOTS_AT_ONCE
-        return replace(self, layers=tuple(F.pad(held, (0, 0) * 3 + (0, more)) for held in self.layers))
+        return replace(self, layers=tuple(F.pad(held, (0, 0) * 2 + (0, more)) for held in self.layers))
 
     def view_layers(self, new: int) -> list[KVCacheView]:
         """The view of each layer for `new` tokens, with a causal attention mask."""
@@ -122,6 +116,6 @@ class KVCache:
 
 
 def empty_cache(rows: int, layers: int, heads: tuple[int, int], like: Tensor) -> KVCache:
-    """A cache of sequences without tokens, for heads (H, K), with the device and the data type of `like`."""
-    held = like.new_zeros(rows, 0, 2, *heads)
+    """A cache of sequences without tokens, for G heads of size K, with the device and the data type of `like`."""
+    held = like.new_zeros(rows, 0, 2 * heads[0], heads[1])
     return KVCache((held,) * layers, torch.zeros(rows, dtype=torch.int64, device=like.device))

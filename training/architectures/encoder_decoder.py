@@ -1,7 +1,7 @@
 """Encoder-decoder models, such as BART, T5 and MASS: two stacks that share one token table.
 
 The decoder also attends to the states of the encoder. The columns of a batch belong to the decoder, except for the
-`source_*` columns, which belong to the encoder. Axes as in layers.py, and U tokens of a source sequence. In an unpadded
+`source_*` columns, which belong to the encoder. Axes as in layout.py, and U tokens of a source sequence. In an unpadded
 batch, the tokens of each side are contiguous.
 """
 
@@ -12,18 +12,18 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from training.architectures.attention import Attention
 from training.architectures.backbone import Backbone, MaskHead, last_at
+from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
-from training.architectures.fused import FusedLinear
-from training.architectures.layers import BatchLayout, FeedForward, incremental_layout, layout, spread
-from training.architectures.linears import ColumnLinear, RowLinear, Table, TokenTable
-from training.architectures.made import add_modules, make_all, make_norm
-from training.architectures.recompute import RecomputedBlocks, call_recomputed
+from training.architectures.layout import BatchLayout, incremental_layout, layout, spread
+from training.architectures.linears import Table, TokenTable
+from training.architectures.made import add_modules, make_all
+from training.architectures.recompute import RecomputedBlocks
 from training.architectures.relative import sinusoids
 from training.architectures.tensor_parallel import WHOLE, Share
-from training.specs import Architecture, EncoderDecoder, Init, Seq2SeqAttentionSpec
+from training.specs import Architecture, EncoderDecoder, Init
 
 
 class EncoderDecoderModel(Backbone):
@@ -31,6 +31,7 @@ class EncoderDecoderModel(Backbone):
 
     trunk: EncoderDecoder
     tokens: TokenTable
+    output: TokenTable  # with tie_word_embeddings false
 
     def __init__(self, trunk: EncoderDecoder, vocab_size: int) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class EncoderDecoderModel(Backbone):
 
     @property
     def table(self) -> Table:
-        return self.tokens.table
+        return self.output.table if "output" in self._modules else self.tokens.table
 
     @property
     def layers(self) -> tuple[nn.Module, ...]:
@@ -83,8 +84,8 @@ class EncoderDecoderModel(Backbone):
         read = self.encoder(self.tokens(source["input_ids"]), source, rows)
         if "seen" in source:
             rows = mask_source(rows, source["seen"])
-        crosses = (block.cross for block in self.decoder.blocks if isinstance(block, Seq2SeqBlock))
-        held = tuple(cross.keys_values(read) for cross in crosses if cross is not None)
+        crosses = (block.cross for block in self.decoder.blocks if isinstance(block, TransformerBlock))
+        held = tuple(cross.keys_values(read) for cross in crosses if isinstance(cross, Attention))
         cache = empty_cache(
             len(source["input_ids"]), trunk.num_hidden_layers, (trunk.num_attention_heads, trunk.width_of_head), read
         )
@@ -131,7 +132,10 @@ class Seq2SeqStack(nn.Module):
         around = make_all(trunk.side("decoder" if decodes else "encoder").outside)
         self.positions, self.distances, self.languages = map(around.get, ("positions", "distances", "languages"))
         self.embedding_norm = around.get("embedding_norm", nn.Identity())
-        self.blocks = RecomputedBlocks(Seq2SeqBlock(trunk, decodes=decodes) for _ in range(trunk.num_hidden_layers))
+        attentions = (trunk.attention, trunk.attention) if decodes else (trunk.attention,)
+        self.blocks = RecomputedBlocks(
+            TransformerBlock(trunk, *map(Attention, attentions)) for _ in range(trunk.num_hidden_layers)
+        )
         self.final_norm = around.get("final_norm", nn.Identity())
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
@@ -207,115 +211,6 @@ class Seq2SeqStack(nn.Module):
         offset_BSC = slot_C - held.slot_BS[..., None]
         bucket_BSC = bucket(offset_BSC, positions.num_buckets, positions.max_distance, both_sides=False)
         return self.distances(bucket_BSC).permute(0, 3, 1, 2).masked_fill(~held.seen, -torch.inf)
-
-
-class Seq2SeqBlock(nn.Module):
-    """Self-attention, cross-attention in a decoder, and feed-forward.
-
-    Residuals and norms are those of `layers.TransformerBlock`.
-    """
-
-    def __init__(self, trunk: EncoderDecoder, *, decodes: bool) -> None:
-        super().__init__()
-        self.norm_first = trunk.norm_position == "pre"
-        self.attention = Seq2SeqAttention(trunk.attention)
-        self.attention_norm = make_norm(trunk.norm("attention_norm"))
-        self.cross = Seq2SeqAttention(trunk.attention) if decodes else None
-        self.cross_norm = make_norm(trunk.norm("cross_norm")) if decodes else nn.Identity()
-        self.feed_forward = FeedForward(trunk.feed_forward)
-        self.feed_forward_norm = make_norm(trunk.norm("feed_forward_norm"))
-        self.dropout = nn.Dropout(trunk.hidden_dropout)
-
-    def forward(self, x: Tensor, rows: BatchLayout, source: tuple[Tensor, BatchLayout] | None) -> Tensor:
-        if self.norm_first:
-            y = self.attention_norm(x)
-            x = x + self.dropout(self.attention(y, rows, y, rows))
-            if self.cross is not None and source is not None:
-                x = x + self.dropout(self.cross(self.cross_norm(x), rows, *source))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, rows, x, rows)))
-        if self.cross is not None and source is not None:
-            x = self.cross_norm(x + self.dropout(self.cross(x, rows, *source)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-
-
-class Seq2SeqAttention(nn.Module):
-    """Multi-head self-attention or cross-attention (arXiv:1706.03762, 3.2.2).
-
-    Queries have a separate linear layer, because T5 initializes it with smaller values than that of keys and values.
-    """
-
-    query: ColumnLinear
-    key_value: FusedLinear
-    out: RowLinear
-    share: Share = WHOLE
-
-    def __init__(self, spec: Seq2SeqAttentionSpec) -> None:
-        super().__init__()
-        self.head_width, self.dropout, self.recompute_core = spec.head_dim, spec.dropout, False
-        self.scale = self.head_width**-0.5 if spec.is_scaled else 1.0
-        add_modules(self, spec.tensors())
-
-    def split_axes(self) -> dict[str, int]:
-        return {}
-
-    def forward(self, x: Tensor, rows: BatchLayout, read: Tensor, source: BatchLayout) -> Tensor:
-        """Attention of the tokens `x` to the states `read`.
-
-        `rows` is the layout of `x`; `source` has the layout and the mask of `read`. If `source` has cached keys and
-        values, self-attention appends those of `read` to them. In cross-attention the cache is complete, and `read` is
-        not used.
-        """
-        query, held = self.query(x).unflatten(-1, (-1, self.head_width)), source.held
-        if held is None:
-            key_value = self.keys_values(read)
-        else:
-            key_value = held.used if held.slot_BS is None else held.put(self.keys_values(read))
-            source = replace(source, shape=(key_value.shape[0], key_value.shape[1]), seen=held.seen)
-        with self.share.noise(self.dropout if self.training else 0.0):
-            mixed = self.mix(query, rows, key_value, source)
-        return self.out(mixed.flatten(-2))
-
-    def keys_values(self, read: Tensor) -> Tensor:
-        """Keys and values [..., 2, H, K] of states [..., D]."""
-        return self.key_value(read).unflatten(-1, (2, -1, self.head_width))
-
-    def mix(self, query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout) -> Tensor:
-        """Attention core: queries [B, S, H, K] or [T, H, K], keys and values [B, U, 2, H, K] or [T, 2, H, K].
-
-        The result has the shape of the queries.
-        """
-        dropout, ends, source_ends = self.dropout if self.training else 0.0, rows.ends_B1, source.ends_B1
-        half = query.dtype in (torch.bfloat16, torch.float16)
-        if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
-            from torch.nn.attention.varlen import varlen_attn  # imported late, as in layers.py
-
-            key, value = key_value.unbind(1)
-            longest, window = (rows.shape[1], source.shape[1]), (-1, 0 if source.causal else -1)
-            return varlen_attn(  # type: ignore[return-value]  # a tuple only with `return_aux`
-                query, key, value, ends, source_ends, *longest, scale=self.scale, window_size=window
-            )
-        return call_recomputed(self.recompute_core, self._mix_padded, query, rows, key_value, source, dropout)
-
-    def _mix_padded(
-        self, query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout, dropout: float
-    ) -> Tensor:
-        query_BHSK = spread(query, rows.token_at).view(*rows.shape, *query.shape[-2:]).transpose(1, 2)
-        key_value = spread(key_value, source.token_at).view(*source.shape, *key_value.shape[-3:])
-        key_BHUK, value_BHUK = key_value.permute(2, 0, 3, 1, 4)
-        mixed_BHSK = F.scaled_dot_product_attention(
-            query_BHSK,
-            key_BHUK,
-            value_BHUK,
-            attn_mask=source.seen,
-            dropout_p=dropout,
-            is_causal=source.causal,
-            scale=self.scale,
-        )
-        mixed_BSHK = mixed_BHSK.transpose(1, 2)
-        if rows.place_T is not None:
-            return mixed_BSHK.flatten(0, 1).index_select(0, rows.place_T)
-        return mixed_BSHK.reshape(query.shape)
 
 
 def source_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """FlexAttention (arXiv:2412.05496): attention on a GPU with a mask that is a function of query and key.
 
 The kernel stores no mask of size S x S: it evaluates the function, and only in blocks that may contain a visible pair.
-Axes as in layers.py; the T tokens of an unpadded batch are contiguous and form N blocks.
+Axes as in layout.py; the T tokens of an unpadded batch are contiguous and form N blocks.
 """
 
 from collections.abc import Callable
@@ -71,10 +71,11 @@ def blocks(sees: Rule, row_T: Tensor, before: int | None = None, after: int | No
     )
 
 
-def attend(qkv_T3HK: Tensor, mask: BlockMask) -> Tensor:
-    """Scaled dot-product attention of unpadded tokens, [T, 3, H, K] -> [T, H, K]."""
-    query, key, value = qkv_T3HK.permute(1, 2, 0, 3)[:, None]
-    mixed_1HTK = _kernel()(query, key, value, block_mask=mask)
+def attend(query_THK: Tensor, key_value_TGK: Tensor, mask: BlockMask) -> Tensor:
+    """Scaled dot-product attention of unpadded tokens, [T, H, K] and [T, 2 G, K] -> [T, H, K]."""
+    query, (key, value) = query_THK.transpose(0, 1)[None], key_value_TGK.transpose(0, 1)[None].chunk(2, 1)
+    more = {"enable_gqa": True} if key.shape[1] != query.shape[1] else {}
+    mixed_1HTK = _kernel()(query, key, value, block_mask=mask, **more)
     return mixed_1HTK[0].transpose(0, 1)
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from training.architectures.backbone import MaskHead, T
-from training.architectures.layers import layout
+from training.architectures.layout import layout
 from training.architectures.linears import Table
-from training.architectures.transformer import InputEmbeddings, Transformer, TransformerStack, blocks
+from training.architectures.transformer import InputEmbeddings, Transformer, TransformerStack
 from training.score import Score
 from training.specs import Architecture, Encoder, GeneratorDiscriminator, Init, LossFacts
 
@@ -36,13 +36,13 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
         """`frozen_head` is the masked-token head of a frozen generator."""
         super().__init__(trunk.discriminator_net, vocab_size)
         self.trunk = trunk
-        self.discriminator = TransformerStack(trunk.discriminator_net, blocks(trunk.discriminator_net))
+        self.discriminator = TransformerStack(trunk.discriminator_net)
         self.generator: TransformerStack | None = None
         self.frozen = FrozenGenerator(trunk, vocab_size, frozen_head) if frozen_head is not None else None
         if trunk.sample_from == "generator":
             alike = trunk.weight_sharing == "all"
             net = trunk.generator_net
-            self.generator = self.discriminator if alike else TransformerStack(net, blocks(net))
+            self.generator = self.discriminator if alike else TransformerStack(net)
 
     @classmethod
     def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:

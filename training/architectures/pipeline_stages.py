@@ -1,6 +1,6 @@
 """Pipeline parallelism (GPipe, arXiv:1811.06965): each worker has some of the layers of a model.
 
-The first stage has the tables, and the last stage has the heads. The heads need the token table, so the first stage
+The first stage has the tables, and the last stage has the heads. If the heads need the token table, the first stage
 sends it to the last one in each step (training/engines/pipeline.py). Parameters keep their names in the whole model.
 """
 
@@ -48,7 +48,7 @@ class StageInputs(NamedTuple):
     """Inputs of a stage, in addition to a batch. DeepSpeed's hooks find tensors only in tuples, so this is a tuple."""
 
     states: Tensor | None  # states of the previous stage, [B, S, D] or [T, D]; None at the first stage
-    table: Table | None  # the token table at the last stage; None at other stages
+    table: Table | None  # the token table, if the last stage borrows it; None at other stages
 
 
 class RemoteLayer(nn.Module):

@@ -1,6 +1,6 @@
 """Relative attention and Transformer-XL. XLNet (two_stream.py) has the same attention with an additional term.
 
-Axes: those of layers.py, Q query tokens of a sequence, C tokens of their context (the memory, then the sequence), R
+Axes: those of layout.py, Q query tokens of a sequence, C tokens of their context (the memory, then the sequence), R
 distances. All functions work on padded tensors, because the sequences of a model with a memory have equal lengths.
 """
 
@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from training.architectures.adaptive import AdaptiveTable, bounds
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import SLOTS_AT_ONCE, KVCache, KVCacheView, empty_cache
+from training.architectures.feed_forward import make_feed_forward
 from training.architectures.fused import FusedLinear
-from training.architectures.layers import BatchLayout, FeedForward, layout, spread
+from training.architectures.layout import BatchLayout, layout, spread
 from training.architectures.linears import ColumnLinear, RowLinear, Table, TokenTable
 from training.architectures.made import add_modules, make, make_all, make_norm
 from training.architectures.memory import RecalledMemory, SegmentMemory
@@ -81,7 +82,7 @@ class RelativeAttention(nn.Module):
     def __init__(self, spec: RelativeAttentionSpec, biases: Biases | None = None) -> None:
         """`biases` are those that all layers share; without them, the attention has its own."""
         super().__init__()
-        self.head_width, self.dropout, self.recompute_core = spec.head_dim, spec.dropout, False
+        self.head_dim, self.dropout, self.recompute_core = spec.head_dim, spec.dropout, False
         add_modules(self, spec.linears)
         self.biases = biases or Biases(spec)
         self.segments = None
@@ -92,23 +93,23 @@ class RelativeAttention(nn.Module):
 
     def context(self, content_BCD: Tensor, sinusoids_WRD: Tensor) -> Context:
         """Compute keys, values and projected distances, which do not depend on the queries."""
-        key, value = self.keys_values(content_BCD).unbind(2)
+        key, value = self.keys_values(content_BCD).chunk(2, 2)
         return Context(key, value, self.distances(sinusoids_WRD))
 
     def keys_values(self, content_BCD: Tensor) -> Tensor:
-        """Keys and values [B, C, 2, H, K]."""
-        return self.key_value(content_BCD).unflatten(-1, (2, -1, self.head_width))
+        """Keys and values [B, C, 2 H, K]."""
+        return self.key_value(content_BCD).unflatten(-1, (-1, self.head_dim))
 
     def distances(self, sinusoids: Tensor) -> Tensor:
         """Project the sinusoids of distances for each head: [..., D] -> [..., H, K]."""
-        return self.distance(sinusoids).unflatten(-1, (-1, self.head_width))
+        return self.distance(sinusoids).unflatten(-1, (-1, self.head_dim))
 
     def forward(self, x_BQD: Tensor, context: Context, view: AttentionView) -> Tensor:
-        query = self.query(x_BQD).unflatten(-1, (-1, self.head_width))
+        query = self.query(x_BQD).unflatten(-1, (-1, self.head_dim))
         for_content, for_distance, *for_segment = self.biases(query)
         by_segment_BHQ2 = None
         if self.segments is not None and view.differs is not None:
-            by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", self.head_width**-0.5 * for_segment[0], self.segments)
+            by_segment_BHQ2 = torch.einsum("bqhk,shk->bhqs", self.head_dim**-0.5 * for_segment[0], self.segments)
         with self.share.noise(self.dropout if self.training else 0.0):
             mixed_BHQK = call_recomputed(
                 self.recompute_core, self._mix, for_content, for_distance, by_segment_BHQ2, context, view
@@ -124,7 +125,7 @@ class RelativeAttention(nn.Module):
         view: AttentionView,
     ) -> Tensor:
         """Attention core, from the queries [B, Q, H, K] of each term and the scores of segments -> [B, H, Q, K]."""
-        by_distance_BHQR = by_distance(self.head_width**-0.5 * for_distance, context.distance, view.ways)
+        by_distance_BHQR = by_distance(self.head_dim**-0.5 * for_distance, context.distance, view.ways)
         score_BHQC = shift(by_distance_BHQR, context.key.shape[1], view.first_BQ)
         if by_segment_BHQ2 is not None and view.differs is not None:
             same_BHQ1, other_BHQ1 = by_segment_BHQ2.split(1, -1)
@@ -146,7 +147,7 @@ class RelativeBlock(nn.Module):
         assert isinstance(trunk.attention, RelativeAttentionSpec)
         self.attention = RelativeAttention(trunk.attention, biases)
         self.attention_norm = make_norm(trunk.norm("attention_norm"))
-        self.feed_forward = FeedForward(trunk.feed_forward)
+        self.feed_forward = make_feed_forward(trunk.feed_forward_layer)
         self.feed_forward_norm = make_norm(trunk.norm("feed_forward_norm"))
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 
@@ -167,7 +168,7 @@ class RelativeBlock(nn.Module):
 
     def holding(self, x_BSD: Tensor, held: KVCacheView, distance_RHK: Tensor) -> Context:
         """Append the keys and values of new tokens to the cache, and return their context."""
-        key, value = held.put(self.attention.keys_values(x_BSD)).unbind(2)
+        key, value = held.put(self.attention.keys_values(x_BSD)).chunk(2, 2)
         return Context(key, value, distance_RHK[None])
 
 

@@ -2,22 +2,27 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from training.architectures.alibi import AlibiBias
+from training.architectures.attention import Attention
 from training.architectures.backbone import Backbone, MaskHead, last_at, no_writer
+from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
-from training.architectures.layers import BatchLayout, SelfAttention, TransformerBlock, incremental_layout, layout
+from training.architectures.global_attention import GlobalAttention
+from training.architectures.layout import BatchLayout, incremental_layout, layout
 from training.architectures.linears import Embedding, Table, TokenTable
 from training.architectures.made import make_all
 from training.architectures.pipeline_stages import ONLY, PipelineStage, RemoteLayer, StageInputs, stage_of_layer
 from training.architectures.recompute import RecomputedBlocks
+from training.architectures.rotary import rotations_of
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.architectures.ulysses import gather_sequence, split_sequence
-from training.architectures.window_attention import WindowAttention
-from training.specs import Architecture, Decoder, Encoder, WindowAttentionSpec
+from training.specs import Architecture, Decoder, Encoder, GlobalAttentionSpec, RotaryPositions
 
 
 class InputEmbeddings(Backbone):
@@ -28,19 +33,22 @@ class InputEmbeddings(Backbone):
     segments: Embedding | None
     languages: Embedding | None
     embedding_norm: nn.Module
+    output: TokenTable | None
 
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__()
         self.position_offset = trunk.position_embedding.offset
+        self.has_sinusoids = trunk.position_embedding.kind == "sinusoidal"
         made = make_all(trunk.embeddings(vocab_size))
         self.tokens, self.positions = made["tokens"], made.get("positions")
         self.segments, self.languages = made.get("segments"), made.get("languages")
         self.embedding_norm = made.get("embedding_norm", nn.Identity())
         self.dropout = nn.Dropout(trunk.hidden_dropout)
+        self.output = made.get("output")
 
     @property
     def table(self) -> Table:
-        return self.tokens.table
+        return self.tokens.table if self.output is None else self.output.table
 
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Embed a batch: `input_ids`, `positions`, `token_type_ids` and `languages`, [B, S] or [T] -> [..., E].
@@ -48,8 +56,10 @@ class InputEmbeddings(Backbone):
         E is the width of the tables.
         """
         x = self.tokens(batch["input_ids"])
-        at = batch["positions"] + self.position_offset
-        x = x + (self.positions(at) if self.positions is not None else sinusoids_at(at, x.shape[-1]).to(x.dtype))
+        if self.positions is not None:
+            x = x + self.positions(batch["positions"] + self.position_offset)
+        elif self.has_sinusoids:
+            x = x + sinusoids_at(batch["positions"] + self.position_offset, x.shape[-1]).to(x.dtype)
         if self.segments is not None:
             # RoBERTa's table has one row, which both segments of a downstream pair use
             x = x + self.segments(batch["token_type_ids"].clamp(max=self.segments.num_embeddings - 1))
@@ -64,11 +74,11 @@ class TransformerStack(nn.Module):
 
     chunk: Share = WHOLE
 
-    def __init__(self, trunk: Encoder | Decoder, blocks: RecomputedBlocks) -> None:
+    def __init__(self, trunk: Encoder | Decoder) -> None:
         super().__init__()
         around = make_all(trunk.tower().outside)
         self.widen = around.get("widen", nn.Identity())
-        self.blocks = blocks
+        self.blocks = blocks(trunk)
         self.final_norm = around.get("final_norm", nn.Identity())
 
     def forward(self, x: Tensor, rows: BatchLayout) -> Tensor:
@@ -87,8 +97,9 @@ class Transformer(InputEmbeddings):
     def __init__(self, trunk: Encoder | Decoder, vocab_size: int) -> None:
         super().__init__(trunk, vocab_size)
         self.trunk, self.visibility = trunk, trunk.attention_mask
-        tower = TransformerStack(trunk, blocks(trunk))
+        tower = TransformerStack(trunk)
         self.widen, self.blocks, self.final_norm = tower.widen, tower.blocks, tower.final_norm
+        self.alibi = AlibiBias(trunk.num_attention_heads) if trunk.position_embedding.kind == "alibi" else None
 
     @classmethod
     def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:
@@ -108,13 +119,24 @@ class Transformer(InputEmbeddings):
         return self._through(batch, self._layout(batch))
 
     def _layout(self, batch: Mapping[str, Tensor]) -> BatchLayout:
-        return layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+        rows = layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+        return self._with_positions(batch, rows)
+
+    def _with_positions(self, batch: Mapping[str, Tensor], rows: BatchLayout) -> BatchLayout:
+        """Add what attention reads of the positions: rotations, or a bias."""
+        spec = self.trunk.position_embedding
+        if isinstance(spec, RotaryPositions):
+            rotations = rotations_of(batch["positions"], spec, self.trunk.width_of_head)
+            return replace(rows, rotations=rotations)
+        dtype, device = next(self.parameters()).dtype, batch["input_ids"].device
+        return rows if self.alibi is None else self.alibi(rows, dtype, device)
 
     def owners(self, stages: int) -> Mapping[str, int]:
-        layers, last = len(self.blocks), stages - 1
-        first = [name for name, _ in self.named_children() if name not in ("blocks", "final_norm")]
-        of_blocks = {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
-        return dict.fromkeys(first, 0) | of_blocks | {"final_norm": last}
+        """The tables are on the first stage, the norm above the blocks and an untied output table on the last."""
+        layers, children = len(self.blocks), dict(self.named_children())
+        owners = dict.fromkeys(children.keys() - {"blocks", "alibi"}, 0)
+        owners |= dict.fromkeys({"final_norm", "output"} & children.keys(), stages - 1)
+        return owners | {f"blocks.{layer}": stage_of_layer(layer, layers, stages) for layer in range(layers)}
 
     def run_stage(self, batch: Mapping[str, Tensor], inputs: StageInputs) -> Tensor:
         x = self.embed(batch) if inputs.states is None else inputs.states
@@ -122,26 +144,21 @@ class Transformer(InputEmbeddings):
 
     @property
     def takes_mask(self) -> bool:
-        """Whether no layer has windowed attention, which needs its own masks."""
-        return not any(self.trunk.attention_window.narrows(number) for number in range(self.trunk.num_hidden_layers))
+        """Whether no layer has windowed attention or biases by distance, which need their own masks."""
+        return not self.trunk.has_window and self.alibi is None
 
     def compute_masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
         rows, longest = batch["input_ids"].shape
-        return self._through(batch, BatchLayout((rows, longest), False, None, None, None, seen_BSS[:, None]))
+        mask = BatchLayout((rows, longest), False, None, None, None, seen_BSS[:, None])
+        return self._through(batch, self._with_positions(batch, mask))
 
     def _through(self, batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
         return through(self.blocks, self.widen, self.final_norm, self.embed(batch), rows, self.chunk)
 
     def begin(self, batch: Mapping[str, Tensor]) -> KVCache:
-        trunk = self.trunk
         if self.visibility != "causal":
-            raise no_writer(trunk)
-        return empty_cache(
-            len(batch["lengths"]),
-            trunk.num_hidden_layers,
-            (trunk.num_attention_heads, trunk.width_of_head),
-            self.tokens.weight,
-        )
+            raise no_writer(self.trunk)
+        return self._empty_cache(batch)
 
     def forward_cached(self, batch: Mapping[str, Tensor], cache: KVCache) -> tuple[Tensor, KVCache]:
         new = batch["input_ids"].shape[1]
@@ -149,15 +166,12 @@ class Transformer(InputEmbeddings):
         return self._states_of_new(batch, cache.view_layers(new)), cache.after(batch)
 
     def begin_seeing(self, batch: Mapping[str, Tensor]) -> KVCache | None:
+        return self._empty_cache(batch) if self.takes_mask else None
+
+    def _empty_cache(self, batch: Mapping[str, Tensor]) -> KVCache:
         trunk = self.trunk
-        if not self.takes_mask:
-            return None
-        return empty_cache(
-            len(batch["lengths"]),
-            trunk.num_hidden_layers,
-            (trunk.num_attention_heads, trunk.width_of_head),
-            self.tokens.weight,
-        )
+        heads = trunk.groups, trunk.width_of_head
+        return empty_cache(len(batch["lengths"]), trunk.num_hidden_layers, heads, self.tokens.weight)
 
     def go_on_seeing(self, batch: Mapping[str, Tensor], cache: KVCache, seen_BSC: Tensor) -> tuple[Tensor, KVCache]:
         cache = cache.with_room(batch["input_ids"].shape[1])
@@ -168,9 +182,21 @@ class Transformer(InputEmbeddings):
     def _states_of_new(self, batch: Mapping[str, Tensor], views: Sequence[KVCacheView]) -> Tensor:
         """The states of new tokens, given the cache view of each layer."""
         x = self.widen(self.embed(batch))
-        for block, view in zip(self.blocks, views, strict=True):
-            x = block(x, incremental_layout(view))
+        for block, rows in zip(self.blocks, self._incremental_layouts(batch, views), strict=True):
+            x = block(x, rows)
         return self.final_norm(x)
+
+    def _incremental_layouts(self, batch: Mapping[str, Tensor], views: Sequence[KVCacheView]) -> list[BatchLayout]:
+        """The layout of the new tokens for each layer."""
+        spec, first = self.trunk.position_embedding, views[0]
+        if self.alibi is not None and first.slot_BS is not None:
+            bias = self.alibi.of_new_tokens(first.slot_BS, first.seen, first.key_value.dtype)
+            views = [replace(view, seen=bias) for view in views]
+        rows = [incremental_layout(view) for view in views]
+        if isinstance(spec, RotaryPositions):
+            rotations = rotations_of(batch["positions"], spec, self.trunk.width_of_head)
+            rows = [replace(each, rotations=rotations) for each in rows]
+        return rows
 
     def summary_at(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The first token in an encoder; the last in a decoder, because only it attends to all tokens (GPT-1 3.2)."""
@@ -215,8 +241,8 @@ def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:
     result, owners = list[TransformerBlock](), dict[int, TransformerBlock]()
     for number in range(trunk.num_hidden_layers):
         spec = trunk.attention_at(number)
-        attention = WindowAttention(spec) if isinstance(spec, WindowAttentionSpec) else SelfAttention(spec)
-        block = TransformerBlock(trunk, attention)
+        attention = GlobalAttention(spec) if isinstance(spec, GlobalAttentionSpec) else Attention(spec)
+        block = TransformerBlock(trunk, attention, is_normed=trunk.first_is_normed and number == 0)
         owner = owners.setdefault(number * trunk.num_hidden_groups // trunk.num_hidden_layers, block)
         if trunk.parameter_sharing in ("attention", "all"):
             block.attention, block.attention_norm = owner.attention, owner.attention_norm

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import KVCache, empty_cache
-from training.architectures.layers import BatchLayout, layout
+from training.architectures.layout import BatchLayout, layout
 from training.architectures.linears import Table, TokenTable
 from training.architectures.made import add_modules
 from training.architectures.memory import RecalledMemory, SegmentMemory

@@ -47,14 +47,17 @@ def gather_sequence(x: Tensor, chunk: Share, token_shape: Sequence[int]) -> Tens
     return _GatherSequence.apply(x, chunk, math.prod(token_shape)).view(*token_shape, -1)
 
 
-def to_heads(x: Tensor, chunk: Share, tokens: int) -> Tensor:
-    """Exchange all heads of a chunk for some heads of all tokens: [T', ..., H, K] -> [T, ..., H / chunks, K]."""
-    return x if chunk.of == 1 else _Exchange.apply(x, chunk, tokens, True)
+def to_heads(x: Tensor, chunk: Share, tokens: int, parts: Sequence[int]) -> Tensor:
+    """Exchange all heads of a chunk for some heads of all tokens: [T', H, K] -> [T, H / chunks, K].
+
+    `parts` are the numbers of heads of queries, keys and values, which are divided separately.
+    """
+    return x if chunk.of == 1 else _Exchange.apply(x, chunk, tokens, True, tuple(parts))
 
 
 def to_tokens(x: Tensor, chunk: Share, tokens: int) -> Tensor:
-    """Reverse `to_heads`: [T, ..., H / chunks, K] -> [T', ..., H, K]."""
-    return x if chunk.of == 1 else _Exchange.apply(x, chunk, tokens, False)
+    """Reverse `to_heads` for queries: [T, H / chunks, K] -> [T', H, K]."""
+    return x if chunk.of == 1 else _Exchange.apply(x, chunk, tokens, False, (x.shape[-2] * chunk.of,))
 
 
 class _GatherSequence(torch.autograd.Function):
@@ -71,22 +74,23 @@ class _GatherSequence(torch.autograd.Function):
 
 class _Exchange(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, chunk: Share, tokens: int, by_heads: bool) -> Tensor:
-        ctx.chunk, ctx.tokens, ctx.by_heads = chunk, tokens, by_heads
-        return _exchange(x, chunk, tokens, by_heads)
+    def forward(ctx: Any, x: Tensor, chunk: Share, tokens: int, by_heads: bool, parts: tuple[int, ...]) -> Tensor:
+        ctx.chunk, ctx.tokens, ctx.by_heads, ctx.parts = chunk, tokens, by_heads, parts
+        return _exchange(x, chunk, tokens, by_heads, parts)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None, None, None]:
-        return _exchange(d_x, ctx.chunk, ctx.tokens, not ctx.by_heads), None, None, None
+    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return _exchange(d_x, ctx.chunk, ctx.tokens, not ctx.by_heads, ctx.parts), None, None, None, None
 
 
-def _exchange(x: Tensor, chunk: Share, tokens: int, by_heads: bool) -> Tensor:
-    """`to_heads` or `to_tokens` without gradient. The lengths of two chunks differ by at most 1 token."""
+def _exchange(x: Tensor, chunk: Share, tokens: int, by_heads: bool, parts: tuple[int, ...]) -> Tensor:
+    """`to_heads` or its reverse, without gradient. The lengths of two chunks differ by at most 1 token."""
     slices = [Share(number, chunk.of).within(tokens) for number in range(chunk.of)]
     lengths = [each.stop - each.start for each in slices]
     if by_heads:
-        sent = [part.contiguous() for part in x.chunk(chunk.of, -2)]
+        divided = [part.chunk(chunk.of, -2) for part in x.split(parts, -2)]
+        sent = [torch.cat(heads, -2) for heads in zip(*divided, strict=True)]
         shapes = [(length, *sent[0].shape[1:]) for length in lengths]
     else:
         sent = [part.contiguous() for part in x.split(lengths)]
@@ -100,5 +104,9 @@ def _exchange(x: Tensor, chunk: Share, tokens: int, by_heads: bool) -> Tensor:
         [part.numel() for part in sent],
         group=chunk.group,
     )
-    parts = [part.view(shape) for part, shape in zip(received.split(sizes), shapes, strict=True)]
-    return torch.cat(parts, 0 if by_heads else -2)
+    from_each = [part.view(shape) for part, shape in zip(received.split(sizes), shapes, strict=True)]
+    if by_heads:
+        return torch.cat(from_each)
+    local = [part // chunk.of for part in parts]
+    divided = [part.split(local, -2) for part in from_each]
+    return torch.cat([torch.cat(heads, -2) for heads in zip(*divided, strict=True)], -2)

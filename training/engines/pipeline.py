@@ -2,8 +2,8 @@
 
 All stages of a model read the same sequences, so only states are sent down and only gradients are sent up. A stage
 stores at most one micro-batch for each stage from itself to the last one (arXiv:2104.04473, 2.2). The first stage owns
-the token table. Before a step it sends the table to the last stage, and after the step it receives the gradient, so
-each weight has one owner.
+the token table. If it also predicts tokens, the first stage sends it to the last one before a step, and receives its
+gradient after the step, so that each weight has one owner. Another table that predicts tokens is on the last stage.
 """
 
 from collections import deque
@@ -46,6 +46,7 @@ class PipelineRunner:
     ) -> None:
         self._model, self._mesh, self._run, self._backward = model, mesh, run, backward
         self._stage, weight = mesh.line.stage, next(model.parameters())
+        self._is_tied = model.spec.model.tie_word_embeddings
         self._dtype, self._device = weight.dtype, weight.device
         number, ranks = self._stage.number, mesh.line.ranks
         self._down = _Outbox(ranks[(number + 1) % len(ranks)], mesh.line.down, len(ranks))
@@ -58,7 +59,8 @@ class PipelineRunner:
         learns, ahead = torch.is_grad_enabled(), self._stage.of - 1 - self._stage.number
         # a different seed for each stage, because stages have different layers
         torch.manual_seed(int(torch.randint(2**53, ())) * self._stage.of + self._stage.number)
-        self._send_table()
+        if self._is_tied:
+            self._send_table()
         stored: deque[_StoredBatch] = deque()
         for batch in batches:
             with record_phase("forward"):
@@ -71,7 +73,7 @@ class PipelineRunner:
                     self._backward_of(stored.popleft())
         while stored:
             self._backward_of(stored.popleft())
-        if learns:
+        if learns and self._is_tied:
             self._return_gradient()
         self._down.flush()
         self._up.flush()
@@ -95,8 +97,9 @@ class PipelineRunner:
         if received is not None:
             received.requires_grad_(learns)
         if self._stage.is_last:
-            rows = self._rows.detach().requires_grad_(learns)
-            scores: dict[str, Score] = self._run(batch, StageInputs(received, self._table(rows)))
+            rows = self._rows.detach().requires_grad_(learns) if self._is_tied else None
+            table = None if rows is None else self._table(rows)
+            scores: dict[str, Score] = self._run(batch, StageInputs(received, table))
             odd = [kind for kind, score in scores.items() if score.metrics]
             assert not odd, (
                 f"invalid metrics of the heads {odd}: expected none, because the other stages have no such metrics"

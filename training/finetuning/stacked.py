@@ -35,7 +35,7 @@ def with_decoder(trunk: Architecture) -> EncoderDecoder:
         position_embedding=Seq2SeqLearnedPositions(
             max_position_embeddings=trunk.position_embedding.rows, offset=trunk.position_embedding.offset
         ),
-        embedding_norm=trunk.embedding_norm,
+        embedding_norm=trunk.normalizes_embeddings,
     )
 
 

@@ -2,7 +2,7 @@
 read again, has the same function."""
 
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from training.losses import Loss, has_token_bias, has_transform
 from training.specs import Architecture
@@ -19,17 +19,34 @@ TRAINS_ONLY: Final = frozenset(
 )
 """Keys of models and losses that change nothing in evaluations. All other keys must survive config.json."""
 
-_RESOLVED: Final = {"head_dim": "width_of_head", "intermediate_size": "inner_width", "embedding_size": "table_width"}
-"""Keys whose value 0 stands for the value of another attribute."""
+_RESOLVED: Final = {
+    "head_dim": "width_of_head",
+    "intermediate_size": "inner_width",
+    "embedding_size": "table_width",
+    "num_key_value_heads": "groups",
+    "attention_bias": "bias",
+    "mlp_bias": "bias",
+    "norm_bias": "bias",
+    "embedding_norm": "normalizes_embeddings",
+}
+"""Keys whose value 0 or null stands for the value of another attribute."""
+
+Part = TypeVar("Part")
 
 
-def normal_form(trunk: Architecture) -> Architecture:
-    """The same model without a value that stands for another one."""
-    names = {field.name for field in fields(trunk)}
-    values = {name: getattr(trunk, resolved) for name, resolved in _RESOLVED.items() if name in names}
-    if "num_hidden_groups" in names and trunk.parameter_sharing == "none":  # type: ignore[union-attr]
-        values["num_hidden_groups"] = 1
-    return replace(trunk, **values)
+def normal_form(part: Part) -> Part:
+    """The same model, or part of one, without values that stand for others."""
+    names = {field.name for field in fields(part)}  # type: ignore[arg-type]
+    inside = {name: normal_form(value) for name in names if is_dataclass(value := getattr(part, name))}
+    resolved = {name: getattr(part, _RESOLVED[name]) for name in names & _RESOLVED.keys() if _is_unset(part, name)}
+    if "num_hidden_groups" in names and getattr(part, "parameter_sharing") == "none":  # noqa: B009
+        resolved["num_hidden_groups"] = 1
+    return replace(part, **inside, **resolved)  # type: ignore[type-var]
+
+
+def _is_unset(part: object, name: str) -> bool:
+    value = getattr(part, name)
+    return value is None or (value == 0 and value is not False)
 
 
 def is_same_function(one: Architecture, other: Architecture) -> bool:

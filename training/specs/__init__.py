@@ -8,20 +8,36 @@ This package does not import torch, so that `sesame check` starts quickly.
 
 from typing import Final
 
+from training.specs.alibi import AlibiPositions, alibi_slopes
 from training.specs.attention import (
+    GlobalAttentionSpec,
     RelativeAttentionSpec,
     SelfAttentionSpec,
     Seq2SeqAttentionSpec,
-    WindowAttentionSpec,
 )
-from training.specs.attention_window import AlternatingWindow, AttentionWindow, FullAttention, SlidingWindow
+from training.specs.attention_window import (
+    AlternatingWindow,
+    AttentionWindow,
+    CausalSlidingWindow,
+    EncoderAlternatingWindow,
+    FullAttention,
+    SlidingWindow,
+)
 from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
-from training.specs.feed_forward import Activation, FeedForwardSpec
+from training.specs.feed_forward import (
+    Activation,
+    FeedForwardKind,
+    FeedForwardPart,
+    FeedForwardSpec,
+    GatedFeedForward,
+    GatedFeedForwardSpec,
+    PlainFeedForward,
+)
 from training.specs.generator_discriminator import GeneratorDiscriminator
 from training.specs.loss_spikes import LossSpikes
 from training.specs.mask_head import mask_head_weights
@@ -36,7 +52,16 @@ from training.specs.position_embedding import (
     SinusoidalPositions,
     TwoStreamRelativePositions,
 )
-from training.specs.stack import Stack
+from training.specs.rotary import (
+    LinearScaling,
+    Llama3Scaling,
+    NoScaling,
+    RopeScaling,
+    RotaryPositions,
+    ScalingPart,
+    YarnScaling,
+)
+from training.specs.stack import SelfAttentionStack, Stack
 from training.specs.tensors import (
     BlockTensors,
     LinearSpec,
@@ -54,6 +79,7 @@ from training.specs.work import BatchWork
 
 __all__ = [
     "BUCKET",
+    "FEED_FORWARDS",
     "LIVE",
     "LOGITS_AT_ONCE",
     "POSITIONS",
@@ -63,6 +89,7 @@ __all__ = [
     "Activation",
     "ActivationCheckpointing",
     "AdaptiveEmbedding",
+    "AlibiPositions",
     "AlternatingWindow",
     "Architecture",
     "ArchitecturePart",
@@ -70,30 +97,45 @@ __all__ = [
     "BatchWork",
     "BlockSpec",
     "BlockTensors",
+    "CausalSlidingWindow",
     "Decoder",
     "Encoder",
+    "EncoderAlternatingWindow",
     "EncoderDecoder",
     "EngineSettings",
+    "FeedForwardKind",
+    "FeedForwardPart",
     "FeedForwardSpec",
     "FullAttention",
+    "GatedFeedForward",
+    "GatedFeedForwardSpec",
     "GeneratorDiscriminator",
+    "GlobalAttentionSpec",
     "Init",
     "LayerWeights",
     "LearnedPositions",
+    "LinearScaling",
     "LinearSpec",
+    "Llama3Scaling",
     "LossFacts",
     "LossSpikes",
     "ModelTensors",
     "NetName",
+    "NoScaling",
     "NormSpec",
     "Offload",
     "Phase",
     "PlainEmbedding",
+    "PlainFeedForward",
     "PositionEmbedding",
     "RelativeAttentionSpec",
     "RelativeBias",
     "RelativePositions",
+    "RopeScaling",
+    "RotaryPositions",
+    "ScalingPart",
     "SelfAttentionSpec",
+    "SelfAttentionStack",
     "Seq2SeqAttentionSpec",
     "Seq2SeqLearnedPositions",
     "Seq2SeqSinusoidalPositions",
@@ -109,7 +151,8 @@ __all__ = [
     "VectorsSpec",
     "Visibility",
     "Weights",
-    "WindowAttentionSpec",
+    "YarnScaling",
+    "alibi_slopes",
     "linear_weights",
     "mask_head_weights",
     "norm_weights",
@@ -119,8 +162,13 @@ Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscrim
 POSITIONS: Final[tuple[type[PositionEmbedding], ...]] = (
     *(LearnedPositions, Seq2SeqLearnedPositions),
     *(SinusoidalPositions, Seq2SeqSinusoidalPositions, RelativePositions, TwoStreamRelativePositions, RelativeBias),
+    *(RotaryPositions, AlibiPositions),
 )
-WINDOWS: Final[tuple[type[AttentionWindow], ...]] = (FullAttention, SlidingWindow, AlternatingWindow)
+WINDOWS: Final[tuple[type[AttentionWindow], ...]] = (
+    *(FullAttention, SlidingWindow, AlternatingWindow),
+    *(CausalSlidingWindow, EncoderAlternatingWindow),
+)
+FEED_FORWARDS: Final = (PlainFeedForward, GatedFeedForward)
 TABLES: Final[tuple[type[TokenEmbedding], ...]] = (PlainEmbedding, AdaptiveEmbedding)
 
 

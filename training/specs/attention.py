@@ -1,19 +1,28 @@
 """Kinds of attention: their tensors. The modules are in training/architectures/."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from training.specs.tensors import LinearSpec, Tensors, VectorsSpec
+from training.specs.tensors import LinearSpec, NormSpec, Tensors, VectorsSpec
 
 
 @dataclass(frozen=True)
 class SelfAttentionSpec:
-    """Multi-head self-attention (arXiv:1706.03762, 3.2.2), whose queries, keys and values are one product."""
+    """Multi-head self-attention (arXiv:1706.03762, 3.2.2), whose queries, keys and values are one product.
+
+    With fewer heads of keys and values than of queries, each is shared by a group of queries (grouped-query attention,
+    arXiv:2305.13245). With a window, a token attends to near tokens only.
+    """
 
     width: int  # of the hidden states
     heads: int
     head_dim: int
     dropout: float = 0.0
     bias: bool = True
+    key_value_heads: int = 0  # 0: as many as heads
+    head_norm: NormSpec | None = None  # of each query and each key, before their product
+    window: tuple[int, int] | None = None  # tokens before and after a token that it attends to; None: all
+    is_scaled: bool = True  # scores times 1 / sqrt(head_dim)
+    is_rotated: bool = False  # queries and keys are rotated by their positions
 
     @property
     def inner(self) -> int:
@@ -21,25 +30,46 @@ class SelfAttentionSpec:
         return self.heads * self.head_dim
 
     @property
+    def key_value_width(self) -> int:
+        """Size of the keys of all heads together, and of the values."""
+        return (self.key_value_heads or self.heads) * self.head_dim
+
+    @property
+    def qkv(self) -> LinearSpec:
+        """The linear layers of queries, keys and values."""
+        outputs = (self.inner, self.key_value_width, self.key_value_width)
+        return LinearSpec("qkv", self.width, outputs, self.bias, "outputs")
+
+    @property
     def key_value(self) -> LinearSpec:
         """The linear layers of keys and values."""
-        return LinearSpec("key_value", self.width, (self.inner, self.inner), self.bias, "outputs")
+        return LinearSpec("key_value", self.width, (self.key_value_width,) * 2, self.bias, "outputs")
 
     @property
     def out(self) -> LinearSpec:
         return LinearSpec("out", self.inner, (self.width,), self.bias, "inputs")
 
+    @property
+    def head_norms(self) -> tuple[NormSpec, ...]:
+        """The norms of queries and keys, which all heads share."""
+        norm = self.head_norm
+        return () if norm is None else tuple(replace(norm, name=name) for name in ("query_norm", "key_norm"))
+
+    @property
+    def normed(self) -> int:
+        """Stored elements per token for the norms of queries and keys: their inputs are part of one tensor."""
+        return self.inner + 2 * self.key_value_width if self.head_norm else 0
+
     def tensors(self) -> tuple[Tensors, ...]:
-        return LinearSpec("qkv", self.width, (self.inner,) * 3, self.bias, "outputs"), self.out
+        return self.qkv, self.out, *self.head_norms
 
 
 @dataclass(frozen=True)
-class WindowAttentionSpec(SelfAttentionSpec):
-    """Attention to near tokens. With `global_first`, the first token has linear layers of its own (Longformer 3.1)."""
+class GlobalAttentionSpec(SelfAttentionSpec):
+    """Attention with a window, and of the first token to and from all tokens (Longformer, arXiv:2004.05150, 3.1).
 
-    before: int = 0
-    after: int = 0
-    global_first: bool = False
+    The first token has linear layers of its own.
+    """
 
     @property
     def global_query(self) -> LinearSpec:
@@ -50,22 +80,19 @@ class WindowAttentionSpec(SelfAttentionSpec):
         return LinearSpec("global_key_value", self.width, (self.inner, self.inner), self.bias, "outputs")
 
     def tensors(self) -> tuple[Tensors, ...]:
-        of_first = (self.global_query, self.global_key_value) if self.global_first else ()
-        return (*SelfAttentionSpec.tensors(self), *of_first)
+        return (*SelfAttentionSpec.tensors(self), self.global_query, self.global_key_value)
 
 
 @dataclass(frozen=True)
 class Seq2SeqAttentionSpec(SelfAttentionSpec):
     """Self-attention or cross-attention. Queries have a linear layer of their own, which T5 initializes differently."""
 
-    is_scaled: bool = True  # scores times 1 / sqrt(head_dim)
-
     @property
     def query(self) -> LinearSpec:
         return LinearSpec("query", self.width, (self.inner,), self.bias, "outputs")
 
     def tensors(self) -> tuple[Tensors, ...]:
-        return self.query, self.key_value, self.out
+        return self.query, self.key_value, self.out, *self.head_norms
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
 """Blocks of a model and their work, which determine activations, recomputation and communication."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from training.specs.attention import SelfAttentionSpec
 from training.specs.feed_forward import FeedForwardSpec
-from training.specs.tensors import shapes_of
+from training.specs.tensors import LinearSpec, shapes_of
+
+ParallelResidual = Literal["none", "two_norms", "one_norm"]
+"""Whether attention and feed-forward layer read the same states, with one or two norms."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,17 @@ class BlockSpec:
     source_pairs: float = 0.0
     scores: int = 0  # stored matrices with one element per pair and head, with any attention kernel
     kept_by_norm: int = 2  # stored elements per token and hidden element, before, inside and after a norm
+    parallel_residual: ParallelResidual = "none"
     copied: float = 0.0  # additional stored elements of attention per token and element of the heads
     backward: bool = True  # False: the model is frozen
+
+    @property
+    def kept_by_norms(self) -> int:
+        """Stored elements per token and hidden element of all norms. Parallel sublayers store their input once."""
+        of_sublayers = self.kept_by_norm * (self.attentions + 1)
+        return {"none": of_sublayers, "two_norms": of_sublayers - 1, "one_norm": self.kept_by_norm}[
+            self.parallel_residual
+        ]
 
     @property
     def width(self) -> int:
@@ -54,6 +67,20 @@ class BlockSpec:
     def attentions(self) -> int:
         """Number of attentions per block: self-attention, and cross-attention if there is a source."""
         return 2 if self.source_tokens else 1
+
+    @property
+    def heads_kept(self) -> float:
+        """Stored elements of all queries, keys and values."""
+        width, key_value = self.attention.inner, 2 * self.attention.key_value_width
+        own = self.tokens * (width + key_value + self.attention.normed)
+        return own + (self.tokens * width + self.source_tokens * key_value if self.source_tokens else 0.0)
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """Number of weights in each matrix; fused matrices count as one."""
+        attention, feed_forward = self.attention.tensors(), self.feed_forward.tensors()
+        tensors = (*attention * self.attentions, *feed_forward)
+        return tuple(tensor.products for tensor in tensors if isinstance(tensor, LinearSpec))
 
     @property
     def linears(self) -> tuple[tuple[int, int], ...]:

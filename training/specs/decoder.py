@@ -4,20 +4,22 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, require, spec
-from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec, WindowAttentionSpec
-from training.specs.attention_window import AlternatingWindow, FullAttention
+from training.specs.alibi import AlibiPositions
+from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
+from training.specs.attention_window import AlternatingWindow, CausalSlidingWindow, FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.feed_forward import Activation
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, RelativePositions
-from training.specs.stack import NormPosition, Sharing, Stack
+from training.specs.rotary import RotaryPositions
+from training.specs.stack import NormPosition, SelfAttentionStack, Sharing
 from training.specs.tensors import LinearSpec, ModelTensors, TableSpec, Tensors
 from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding
 from training.specs.work import BatchWork
 
 
 @spec
-class Decoder(Stack):
+class Decoder(SelfAttentionStack):
     """Causal Transformer (GPT-2, Radford 2019).
 
     By default it is pre-norm with a final norm, and residual projections start with init_std / sqrt(2 L). GPT-1 is
@@ -29,13 +31,13 @@ class Decoder(Stack):
     norm_position: NormPosition = "pre"
     norm_eps: float = 1e-5
     activation: Activation = "gelu_tanh"
-    position_embedding: Annotated[LearnedPositions | RelativePositions, BY_KIND] = key(
-        default=LearnedPositions(max_position_embeddings=1024), doc="Type of position embedding."
+    position_embedding: Annotated[LearnedPositions | RelativePositions | RotaryPositions | AlibiPositions, BY_KIND] = (
+        key(default=LearnedPositions(max_position_embeddings=1024), doc="Type of position embedding.")
     )
     token_embedding: Annotated[PlainEmbedding | AdaptiveEmbedding, BY_KIND] = key(
         default=PlainEmbedding(), doc="Token table: one table, or one per cluster of tokens."
     )
-    attention_window: Annotated[FullAttention | AlternatingWindow, BY_KIND] = key(
+    attention_window: Annotated[FullAttention | CausalSlidingWindow | AlternatingWindow, BY_KIND] = key(
         default=FullAttention(), doc="Attention window of the layers."
     )
     init_method: Init = key(
@@ -49,19 +51,17 @@ class Decoder(Stack):
     family: ClassVar[int] = 2
     attention_mask: ClassVar[Visibility] = "causal"
     writes: ClassVar[Writing] = "causal"
-    type_vocab_size: ClassVar[int] = 0
-    num_languages: ClassVar[int] = 0
     parameter_sharing: ClassVar[Sharing] = "none"
     num_hidden_groups: ClassVar[int] = 1
-    embedding_norm: ClassVar[bool] = False
+    first_is_normed: ClassVar[bool] = False
+    counts_visible_pairs: ClassVar[bool] = True
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
-        Stack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
+        SelfAttentionStack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
 
     def __post_init__(self) -> None:
-        Stack.__post_init__(self)
-        narrows = any(map(self.attention_window.narrows, range(self.num_hidden_layers)))
-        whole = not self.position_embedding.relative or not narrows
+        SelfAttentionStack.__post_init__(self)
+        whole = not self.position_embedding.relative or not self.has_window
         require(whole, "model.attention_window.kind", self.attention_window.kind, "full with relative positions")
         relative, cutoffs = self.position_embedding.relative, self.token_embedding.cutoffs
         require(
@@ -70,6 +70,9 @@ class Decoder(Stack):
             self.norm_position,
             "post with relative positions",
         )
+        for name, plain in (("num_key_value_heads", 0), ("qk_norm", False), ("tie_word_embeddings", True)):
+            value = getattr(self, name)
+            require(not relative or value == plain, f"model.{name}", value, f"{plain} with relative positions")
         require(
             relative or not cutoffs,
             "model.token_embedding.kind",
@@ -85,26 +88,6 @@ class Decoder(Stack):
         )
 
     @property
-    def table_width(self) -> int:
-        return self.hidden_size
-
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    @property
-    def cutoffs(self) -> tuple[int, ...]:
-        return self.token_embedding.cutoffs
-
-    @property
     def oracle(self) -> str:
         return (
             "XLNetModel with causal attention, and with one longer sequence instead of the memory"
@@ -112,11 +95,8 @@ class Decoder(Stack):
             else ""
         )
 
-    def net(self, name: NetName) -> "Decoder":
-        return self
-
     def chunks_over(self, workers: int) -> str:
-        if self.position_embedding.relative or any(map(self.attention_window.narrows, range(self.num_hidden_layers))):
+        if self.position_embedding.relative or self.has_window:
             return "sequence parallelism requires full attention without relative positions"
         return self.heads_over(workers)
 
@@ -133,14 +113,9 @@ class Decoder(Stack):
     @property
     def attention(self) -> SelfAttentionSpec:
         if self.position_embedding.relative:
-            return RelativeAttentionSpec(**self.attention_sizes, shares_biases=True)
-        return SelfAttentionSpec(**self.attention_sizes)
-
-    def attention_at(self, layer: int) -> SelfAttentionSpec:
-        if not self.attention_window.narrows(layer):
-            return self.attention
-        before, after = self.attention_window.sides
-        return WindowAttentionSpec(**self.attention_sizes, before=before, after=after)
+            sizes = self.attention_sizes() | {"bias": False}
+            return RelativeAttentionSpec(**sizes, shares_biases=True)
+        return SelfAttentionSpec(**self.attention_sizes())
 
     @property
     def inner_dropout(self) -> float:
@@ -164,7 +139,8 @@ class Decoder(Stack):
     def embeddings(self, vocab_size: int) -> tuple[Tensors, ...]:
         """The embedding tables."""
         rows = self.position_embedding.rows
-        return *self.tables(vocab_size), *((TableSpec("positions", rows, self.hidden_size),) if rows else ())
+        positions = (TableSpec("positions", rows, self.hidden_size),) if rows else ()
+        return *self.tables(vocab_size), *positions, *self.output_tables(vocab_size)
 
     def tower(self) -> ModelTensors:
         """The layers, the norm above them, and the two biases that all layers of a relative attention share."""
@@ -174,19 +150,6 @@ class Decoder(Stack):
         biases = (replace(one, name=f"blocks.0.attention.{one.name}") for one in shared)
         return ModelTensors((*above, *biases), (self.block_tensors(),))
 
-    def tensors(self, vocab_size: int) -> ModelTensors:
-        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
-
-    def products(self, work: BatchWork) -> float:
-        """The linear layer over the distances is not counted, because all sequences share its result."""
-        pairs = (
-            self.attention_window.pairs(work, self.num_hidden_layers, causal=True)
-            + self.num_hidden_layers * self.mem_len * work.tokens
-        )
-        remembered = self.num_hidden_layers * self.keys_values * self.mem_len * work.rows
-        blocks = self.num_hidden_layers * self.linears * work.tokens
-        return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
-
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """Scores include masked pairs. Relative scores are two matrices, their sum and its softmax.
 
@@ -194,17 +157,5 @@ class Decoder(Stack):
         """
         pairs, more = work.squares + self.mem_len * work.tokens, dict[str, Any]()
         if self.position_embedding.relative:
-            more = {"scores": 4, "feed_forward": replace(self.feed_forward, dropout=0.0)}
+            more = {"scores": 4, "feed_forward": replace(self.feed_forward_layer, dropout=0.0)}
         return (self.block(self.num_hidden_layers, work.tokens, pairs, **more),)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
-
-    def describe_tables(self) -> str:
-        return self.token_embedding.describe()
-
-    def describe_memory(self) -> str:
-        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"

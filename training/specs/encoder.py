@@ -4,30 +4,32 @@ from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
-from training.specs.attention import SelfAttentionSpec, WindowAttentionSpec
-from training.specs.attention_window import FullAttention, SlidingWindow
+from training.specs.alibi import AlibiPositions
+from training.specs.attention import GlobalAttentionSpec, SelfAttentionSpec
+from training.specs.attention_window import EncoderAlternatingWindow, FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, SinusoidalPositions
-from training.specs.stack import Sharing, Stack
+from training.specs.rotary import RotaryPositions
+from training.specs.stack import SelfAttentionStack, Sharing
 from training.specs.tensors import LinearSpec, ModelTensors, Sublayer, TableSpec, Tensors
-from training.specs.token_embedding import PlainEmbedding
 from training.specs.work import BatchWork
 
 
 @spec
-class Encoder(Stack):
+class Encoder(SelfAttentionStack):
     """Bidirectional Transformer (BERT, arXiv:1810.04805).
 
     A post-norm encoder normalizes the summed embeddings; a pre-norm one (Megatron-BERT, arXiv:1909.08053) its final
-    states.
+    states. A pre-norm encoder that normalizes both (ModernBERT, arXiv:2412.13663) has no norm before its first
+    attention.
     """
 
     kind: Literal["encoder"] = "encoder"
     embedding_size: int = key(default=0, doc="Size of the embeddings, if not hidden_size (ALBERT 3.1); 0: hidden_size.")
-    position_embedding: Annotated[LearnedPositions | SinusoidalPositions, BY_KIND] = key(
-        default=LearnedPositions(max_position_embeddings=512), doc="Type of position embedding."
-    )
+    position_embedding: Annotated[
+        LearnedPositions | SinusoidalPositions | RotaryPositions | AlibiPositions, BY_KIND
+    ] = key(default=LearnedPositions(max_position_embeddings=512), doc="Type of position embedding.")
     # Google-research/bert and the code based on it use truncated_normal.
     init_method: Init = key(
         default="normal", doc="Initialization of the weights; truncated_normal is cut at 2 standard deviations."
@@ -35,23 +37,23 @@ class Encoder(Stack):
     type_vocab_size: int = key(default=2, doc="Number of token types (segments).")
     num_languages: int = key(default=0, doc="Number of language embeddings (XLM, arXiv:1901.07291); 0: none.")
     parameter_sharing: Sharing = key(default="none", doc="Parameters that all layers of a group share (ALBERT 3.1).")
+    embedding_norm: bool | None = key(
+        default=None, doc="Whether the summed embeddings are normalized; null: with norm_position post."
+    )
     # Layer i belongs to group i * groups // layers.
     num_hidden_groups: int = key(default=1, doc="Number of groups of layers that share parameters.")
     attention_mask: Visibility = key(
         default="bidirectional", doc="Attention mask: all tokens, earlier tokens, or by sequence (UniLM)."
     )
-    attention_window: Annotated[FullAttention | SlidingWindow, BY_KIND] = key(
+    attention_window: Annotated[FullAttention | SlidingWindow | EncoderAlternatingWindow, BY_KIND] = key(
         default=FullAttention(), doc="Attention window of the layers."
     )
 
     label: ClassVar[str] = "encoder"
     family: ClassVar[int] = 0
-    oracle: ClassVar[str] = ""
-    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     scale_residual_init: ClassVar[bool] = True
-    cutoffs: ClassVar[tuple[int, ...]] = ()
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
-        Stack.scale_overrides,
+        SelfAttentionStack.scale_overrides,
         {
             "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "num_hidden_groups": AtMost(2)},
             "small": {"init_method": "normal", "embedding_size": AtMost(64), "num_hidden_groups": AtMost(4)},
@@ -59,7 +61,7 @@ class Encoder(Stack):
     )
 
     def __post_init__(self) -> None:
-        Stack.__post_init__(self)
+        SelfAttentionStack.__post_init__(self)
         require(self.embedding_size >= 0, "model.embedding_size", self.embedding_size, "an integer of at least 0")
         require(
             1 <= self.num_hidden_groups <= self.num_hidden_layers,
@@ -67,7 +69,7 @@ class Encoder(Stack):
             self.num_hidden_groups,
             f"from 1 to num_hidden_layers ({self.num_hidden_layers})",
         )
-        sees_all = not self.attention_window.narrows(0) or self.attention_mask == "bidirectional"
+        sees_all = not self.has_window or self.attention_mask == "bidirectional"
         require(sees_all, "model.attention_mask", self.attention_mask, "bidirectional with an attention window")
 
     @property
@@ -79,27 +81,12 @@ class Encoder(Stack):
         return self.embedding_size or self.hidden_size
 
     @property
-    def embedding_norm(self) -> bool:
+    def normalizes_embeddings(self) -> bool:
         """Whether the summed embeddings are normalized."""
-        return self.norm_position == "post"
-
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    def net(self, name: NetName) -> "Encoder":
-        return self
+        return self.norm_position == "post" if self.embedding_norm is None else self.embedding_norm
 
     def chunks_over(self, workers: int) -> str:
-        if any(map(self.attention_window.narrows, range(self.num_hidden_layers))):
+        if self.has_window:
             kind = self.attention_window.kind
             return f"model.attention_window.kind is {kind}, which does not support sequence parallelism"
         return self.heads_over(workers)
@@ -114,20 +101,23 @@ class Encoder(Stack):
 
     @property
     def attention(self) -> SelfAttentionSpec:
-        if not self.attention_window.narrows(0):
-            return SelfAttentionSpec(**self.attention_sizes)
-        before, after = self.attention_window.sides
-        first = self.attention_window.global_first
-        return WindowAttentionSpec(**self.attention_sizes, before=before, after=after, global_first=first)
+        kind = GlobalAttentionSpec if self.attention_window.global_first else SelfAttentionSpec
+        return kind(**self.attention_sizes())
 
     def sublayers(self) -> tuple[Sublayer, ...]:
         """Layers of a group share the weights of a sublayer with those of its first layer (ALBERT 3.1)."""
         groups = [layer * self.num_hidden_groups // self.num_hidden_layers for layer in range(self.num_hidden_layers)]
         owners = tuple(map(groups.index, groups))
-        return tuple(
+        attention, feed_forward = (
             replace(sublayer, owners=owners) if self.parameter_sharing in (sublayer.name, "all") else sublayer
-            for sublayer in Stack.sublayers(self)
+            for sublayer in SelfAttentionStack.sublayers(self)
         )
+        return replace(attention, norm_from=1 if self.first_is_normed else 0), feed_forward
+
+    @property
+    def first_is_normed(self) -> bool:
+        """Whether the first block reads normalized states, so that it has no norm before its attention."""
+        return self.norm_position == "pre" and self.normalizes_embeddings
 
     def tower(self) -> ModelTensors:
         """The layers, the linear layer below them that widens narrow embeddings, and the norm above them."""
@@ -141,38 +131,21 @@ class Encoder(Stack):
         rows = {"positions": self.position_embedding.rows, "segments": self.type_vocab_size}
         rows["languages"] = self.num_languages
         tables = (TableSpec(name, number, self.table_width) for name, number in rows.items() if number)
-        norm = (self.norm("embedding_norm", self.table_width),) if self.embedding_norm else ()
-        return TableSpec("tokens", vocab_size, self.table_width, "rows"), *tables, *norm
-
-    def tensors(self, vocab_size: int) -> ModelTensors:
-        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
-
-    def products(self, work: BatchWork) -> float:
-        widened = self.table_width * self.hidden_size if self.table_width != self.hidden_size else 0
-        pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=False)
-        blocks = self.num_hidden_layers * self.linears * work.tokens
-        return widened * work.tokens + blocks + self.position_embedding.per_pair * self.width_of_heads * pairs
+        norm = (self.norm("embedding_norm", self.table_width),) if self.normalizes_embeddings else ()
+        tokens = TableSpec("tokens", vocab_size, self.table_width, "rows")
+        return tokens, *tables, *norm, *self.output_tables(vocab_size)
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
-        pairs, copies = self.attention_window.count_computed_pairs(work)
-        copied = 2 * (copies + self.attention_window.global_first)  # keys and values; the first token has a second set
-        return (self.block(self.num_hidden_layers, work.tokens, pairs, copied=copied),)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_tables(self) -> str:
-        narrow = self.table_width != self.hidden_size
-        return (
-            f"factorized token embeddings of size {self.table_width:,}" if narrow else self.token_embedding.describe()
-        )
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
+        local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
+        full = self.block(self.num_hidden_layers - local, work.tokens, work.squares)
+        pairs, copies = window.count_computed_pairs(work)
+        copied = 2 * (copies + window.global_first)  # keys and values; the first token has a second set
+        banded = self.block(local, work.tokens, pairs, copied=copied)
+        return tuple(stack for stack in (full, banded) if stack.number)
 
     def describe_sharing(self) -> str:
         if self.parameter_sharing == "none":
-            return Stack.describe_sharing(self)
+            return SelfAttentionStack.describe_sharing(self)
         what = {"all": "all", "attention": "attention", "feed_forward": "feed-forward"}[self.parameter_sharing]
         among = f"the layers of each of {self.num_hidden_groups} groups" if self.num_hidden_groups > 1 else "all layers"
         return f"{what} parameters shared by {among}"

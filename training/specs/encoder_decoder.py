@@ -4,14 +4,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, spec
 from training.specs.attention import Seq2SeqAttentionSpec
-from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
-from training.specs.feed_forward import FeedForwardSpec
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import RelativeBias, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 from training.specs.stack import Stack
-from training.specs.tensors import BlockTensors, ModelTensors, NormSpec, Sublayer, TableSpec
-from training.specs.token_embedding import PlainEmbedding
+from training.specs.tensors import BlockTensors, ModelTensors, Sublayer, TableSpec
 from training.specs.work import BatchWork
 
 
@@ -25,8 +22,6 @@ class EncoderDecoder(Stack):
     """
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
-    norm_type: Literal["layernorm", "rmsnorm"] = key(default="layernorm", doc="Type of the norms.")
-    bias: bool = key(default=True, doc="Whether linear layers and norms have biases.")
     scale_attention: bool = key(default=True, doc="Whether attention scores are scaled by 1 / sqrt(head_dim).")
     scale_decoder_outputs: bool = key(
         default=False, doc="Whether decoder states are scaled by 1 / sqrt(hidden_size) before the tied table."
@@ -36,6 +31,7 @@ class EncoderDecoder(Stack):
     position_embedding: Annotated[Seq2SeqLearnedPositions | Seq2SeqSinusoidalPositions | RelativeBias, BY_KIND] = key(
         default=Seq2SeqLearnedPositions(max_position_embeddings=1024), doc="Type of position embedding."
     )
+    tie_word_embeddings: bool = key(default=True, doc="Whether the token table also predicts tokens.")
     num_languages: int = key(default=0, doc="Number of language embeddings (XLM, arXiv:1901.07291); 0: none.")
     init_method: Init = key(
         default="normal", doc="Initialization of the weights; with scale_attention false it is always T5's."
@@ -47,10 +43,6 @@ class EncoderDecoder(Stack):
     oracle: ClassVar[str] = "closed form; equal to MLM with one masked token, and to CLM with all tokens masked"
     writes: ClassVar[Writing] = "encoder_decoder"
     attention_mask: ClassVar[Visibility] = "causal"  # mask of the decoder, whose tokens are predicted
-    attention_window: ClassVar[FullAttention] = FullAttention()
-    type_vocab_size: ClassVar[int] = 0
-    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
-    cutoffs: ClassVar[tuple[int, ...]] = ()
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Stack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
@@ -65,45 +57,13 @@ class EncoderDecoder(Stack):
         return self.norm_position == "pre"
 
     @property
-    def table_width(self) -> int:
-        return self.hidden_size
-
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    def net(self, name: NetName) -> "EncoderDecoder":
-        return self
-
-    def chunks_over(self, workers: int) -> str:
-        return f"model.kind is {self.kind}, which does not support sequence parallelism"
-
-    def stages_over(self, stages: int) -> str:
-        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
-
-    @property
     def attention(self) -> Seq2SeqAttentionSpec:
-        return Seq2SeqAttentionSpec(**self.attention_sizes, bias=self.bias, is_scaled=self.scale_attention)
+        return Seq2SeqAttentionSpec(**self.attention_sizes(), is_scaled=self.scale_attention)
 
     @property
     def inner_dropout(self) -> float:
         """T5 and PEGASUS have dropout inside the feed-forward layer."""
         return self.hidden_dropout if self.norm_position == "pre" else 0.0
-
-    @property
-    def feed_forward(self) -> FeedForwardSpec:
-        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, self.inner_dropout, self.bias)
-
-    def norm(self, name: str, width: int = 0) -> NormSpec:
-        return NormSpec(name, width or self.hidden_size, self.norm_type, self.norm_eps, self.bias)
 
     def tensors(self, vocab_size: int) -> ModelTensors:
         """Both stacks share the token table; each has its own tables of positions, distances and languages."""
@@ -111,8 +71,9 @@ class EncoderDecoder(Stack):
         return ModelTensors(self.tables(vocab_size), ()) + encoder + decoder
 
     def tables(self, vocab_size: int) -> tuple[TableSpec, ...]:
-        """The token table."""
-        return (TableSpec("tokens", vocab_size, self.hidden_size, "rows"),)
+        """The token table, and the table that predicts tokens if it is another one (T5 1.1)."""
+        names = ("tokens",) if self.tie_word_embeddings else ("tokens", "output")
+        return tuple(TableSpec(name, vocab_size, self.hidden_size, "rows") for name in names)
 
     def side(self, name: Literal["encoder", "decoder"]) -> ModelTensors:
         """The tensors of one stack. A decoder also has cross-attention."""
@@ -137,16 +98,6 @@ class EncoderDecoder(Stack):
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """With a relative bias, the scores are in memory, because the bias is added to them."""
         more: dict[str, Any] = {"scores": 1 if self.position_embedding.num_buckets else 0}
-        more["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3
         reads = self.block(self.num_hidden_layers, work.source_tokens, work.source_squares, **more)
         source = {"source_tokens": work.source_tokens, "source_pairs": work.crossed}
         return reads, self.block(self.num_hidden_layers, work.tokens, work.squares, **more, **source)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
-
-    def describe_norm(self) -> str:
-        return "RMSNorm" if self.norm_type == "rmsnorm" else "LayerNorm"

@@ -83,6 +83,10 @@ class ArchitecturePart(Protocol):
         """Embedding size of the token table, which may be smaller than the hidden size."""
 
     @property
+    def tie_word_embeddings(self) -> bool:
+        """Whether the token table also predicts tokens; otherwise another table does, on the last pipeline stage."""
+
+    @property
     def attention_mask(self) -> Visibility:
         """Attention mask of the predicted tokens."""
 

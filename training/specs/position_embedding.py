@@ -64,6 +64,26 @@ class PositionEmbedding(Protocol):
 
 
 @spec
+class _NoTable:
+    """Facts of positions without a table."""
+
+    relative: ClassVar[bool] = False
+    per_pair: ClassVar[int] = 2
+    rows: ClassVar[int] = 0
+    offset: ClassVar[int] = 0
+    init_method: ClassVar[PositionInit] = "normal"
+    init_std: ClassVar[float] = 0.0
+
+
+@spec
+class NoTable(_NoTable):
+    """Facts of positions without a table and without a memory."""
+
+    mem_len: ClassVar[int] = 0
+    reuse_len: ClassVar[int] = 0
+
+
+@spec
 class _Table:
     """Learned embedding of each position."""
 
@@ -78,12 +98,7 @@ class _Table:
     reuse_len: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        require(
-            self.max_position_embeddings >= 1,
-            "model.position_embedding.max_position_embeddings",
-            self.max_position_embeddings,
-            "an integer of at least 1",
-        )
+        check_rows(self.max_position_embeddings)
         require(self.offset >= 0, "model.position_embedding.offset", self.offset, "an integer of at least 0")
 
     @property
@@ -142,7 +157,7 @@ class LearnedPositions(_Table):
 
 
 @spec
-class SinusoidalPositions:
+class SinusoidalPositions(NoTable):
     """Fixed sines and cosines of each position (arXiv:1706.03762, 3.5)."""
 
     kind: Literal["sinusoidal"] = "sinusoidal"
@@ -155,22 +170,9 @@ class SinusoidalPositions:
         "small": {"max_position_embeddings": AtMost(514)},
     }
     longest: ClassVar[int] = ENDLESS
-    relative: ClassVar[bool] = False
-    per_pair: ClassVar[int] = 2
-    rows: ClassVar[int] = 0
-    offset: ClassVar[int] = 0
-    init_method: ClassVar[PositionInit] = "normal"
-    init_std: ClassVar[float] = 0.0
-    mem_len: ClassVar[int] = 0
-    reuse_len: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        require(
-            self.max_position_embeddings >= 1,
-            "model.position_embedding.max_position_embeddings",
-            self.max_position_embeddings,
-            "an integer of at least 1",
-        )
+        check_rows(self.max_position_embeddings)
 
     def describe(self) -> str:
         return "sinusoidal absolute positions"
@@ -188,7 +190,7 @@ class Seq2SeqSinusoidalPositions(SinusoidalPositions):
 
 
 @spec
-class RelativePositions:
+class RelativePositions(_NoTable):
     """Relative positions with memory (Transformer-XL, arXiv:1901.02860, 3.2 and 3.3).
 
     Positions are sinusoids of the distance.
@@ -223,10 +225,6 @@ class RelativePositions:
     longest: ClassVar[int] = ENDLESS
     relative: ClassVar[bool] = True
     per_pair: ClassVar[int] = 3
-    rows: ClassVar[int] = 0
-    offset: ClassVar[int] = 0
-    init_method: ClassVar[PositionInit] = "normal"
-    init_std: ClassVar[float] = 0.0
     reuse_len: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
@@ -248,7 +246,7 @@ class RelativePositions:
 
 
 @spec
-class TwoStreamRelativePositions:
+class TwoStreamRelativePositions(_NoTable):
     """Relative positions with a memory of the content stream (XLNet, arXiv:1906.08237, 2.4).
 
     Positions are sinusoids of the distance.
@@ -269,10 +267,6 @@ class TwoStreamRelativePositions:
     longest: ClassVar[int] = ENDLESS
     relative: ClassVar[bool] = True
     per_pair: ClassVar[int] = 3
-    rows: ClassVar[int] = 0
-    offset: ClassVar[int] = 0
-    init_method: ClassVar[PositionInit] = "normal"
-    init_std: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         for name in ("mem_len", "reuse_len"):
@@ -283,7 +277,7 @@ class TwoStreamRelativePositions:
 
 
 @spec
-class RelativeBias:
+class RelativeBias(NoTable):
     """Relative bias: one bias per head and bucket of distances (T5, arXiv:1910.10683, 2.1)."""
 
     kind: Literal["relative_bias"] = "relative_bias"
@@ -292,14 +286,6 @@ class RelativeBias:
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
     longest: ClassVar[int] = ENDLESS
-    relative: ClassVar[bool] = False
-    per_pair: ClassVar[int] = 2
-    rows: ClassVar[int] = 0
-    offset: ClassVar[int] = 0
-    init_method: ClassVar[PositionInit] = "normal"
-    init_std: ClassVar[float] = 0.0
-    mem_len: ClassVar[int] = 0
-    reuse_len: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         require(
@@ -311,6 +297,11 @@ class RelativeBias:
 
     def describe(self) -> str:
         return f"relative position biases in {self.num_buckets} buckets"
+
+
+def check_rows(rows: int) -> None:
+    """Raise InvalidValue if a model has no position."""
+    require(rows >= 1, "model.position_embedding.max_position_embeddings", rows, "an integer of at least 1")
 
 
 def _check_tokens(name: str, tokens: int) -> None:

@@ -1,17 +1,31 @@
 """Keys and facts that all stacks of Transformer blocks share."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
-from preprocessing.spec import ScaleOverrides, key, require, spec
+from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.attention import SelfAttentionSpec
-from training.specs.blocks import BlockSpec
+from training.specs.attention_window import AttentionWindow, FullAttention
+from training.specs.blocks import BlockSpec, ParallelResidual
 from training.specs.counts import count_products, count_weights
-from training.specs.feed_forward import Activation, FeedForwardSpec
-from training.specs.part import LossFacts, NetName
-from training.specs.tensors import BlockTensors, ModelTensors, NormSpec, Sublayer
-from training.specs.token_embedding import PlainEmbedding
+from training.specs.feed_forward import Activation, FeedForwardKind, FeedForwardSpec, PlainFeedForward
+from training.specs.part import Init, LossFacts, NetName
+from training.specs.position_embedding import PositionEmbedding
+from training.specs.rotary import RotaryPositions
+from training.specs.tensors import (
+    BlockTensors,
+    LinearSpec,
+    ModelTensors,
+    NormKind,
+    NormSpec,
+    Sublayer,
+    TableSpec,
+    Tensors,
+)
+from training.specs.token_embedding import PlainEmbedding, TokenEmbedding
 from training.specs.weights import Weights
+from training.specs.work import BatchWork
 
 NormPosition = Literal["pre", "post"]
 Sharing = Literal["none", "attention", "feed_forward", "all"]
@@ -19,7 +33,7 @@ Sharing = Literal["none", "attention", "feed_forward", "all"]
 
 @spec
 class Stack:
-    """Sizes of a stack of Transformer blocks."""
+    """Sizes of a stack of Transformer blocks, and the facts that follow from them and from the parts."""
 
     num_hidden_layers: int = key(doc="Number of Transformer blocks.")
     hidden_size: int = key(doc="Size of the hidden states.")
@@ -27,9 +41,17 @@ class Stack:
     # GPT-3 1.3B and T5 3B have other sizes.
     head_dim: int = key(default=0, doc="Size of an attention head; 0: hidden_size / num_attention_heads.")
     intermediate_size: int = key(default=0, doc="Size of the feed-forward layer; 0: 4 x hidden_size.")
-    norm_position: NormPosition = key(default="post", doc="Position of the norms: after or before each sublayer.")
-    norm_eps: float = key(default=1e-12, doc="Epsilon of the norms.")
+    feed_forward: Annotated[FeedForwardKind, BY_KIND] = key(
+        default=PlainFeedForward(), doc="Type of feed-forward layer: plain, or gated (SwiGLU, GeGLU)."
+    )
     activation: Activation = key(default="gelu", doc="Activation of the feed-forward layer.")
+    norm_position: NormPosition = key(default="post", doc="Position of the norms: after or before each sublayer.")
+    norm_type: NormKind = key(default="layernorm", doc="Type of the norms.")
+    norm_eps: float = key(default=1e-12, doc="Epsilon of the norms.")
+    bias: bool = key(default=True, doc="Whether linear layers and norms have biases.")
+    attention_bias: bool | None = key(default=None, doc="Whether attention's linear layers have biases; null: as bias.")
+    mlp_bias: bool | None = key(default=None, doc="Whether the feed-forward layer has biases; null: as bias.")
+    norm_bias: bool | None = key(default=None, doc="Whether norms have biases; null: as bias. RMSNorm has none.")
     hidden_dropout: float = key(default=0.1, doc="Dropout probability of hidden states.")
     attention_dropout: float = key(default=0.1, doc="Dropout probability of attention weights.")
     init_std: float = key(default=0.02, doc="Standard deviation of initial weights.")
@@ -68,9 +90,77 @@ class Stack:
             )
         require(self.init_std > 0, "model.init_std", self.init_std, "a positive number")
 
+    # What most architectures have in common; one with other facts states them itself, as a key or as a fact.
+
+    @property
+    def attention_window(self) -> AttentionWindow:
+        return FullAttention()
+
+    @property
+    def token_embedding(self) -> TokenEmbedding:
+        return PlainEmbedding()
+
+    @property
+    def cutoffs(self) -> tuple[int, ...]:
+        return self.token_embedding.cutoffs
+
+    @property
+    def table_width(self) -> int:
+        return self.hidden_size
+
+    @property
+    def type_vocab_size(self) -> int:
+        return 0
+
+    @property
+    def num_languages(self) -> int:
+        return 0
+
+    @property
+    def tie_word_embeddings(self) -> bool:
+        return True
+
+    @property
+    def init_method(self) -> Init:
+        return "normal"
+
+    @property
+    def oracle(self) -> str:
+        return ""
+
     @property
     def begins_trained(self) -> str:
         return ""
+
+    @property
+    def longest(self) -> int:
+        return self.position_embedding.longest
+
+    @property
+    def mem_len(self) -> int:
+        return self.position_embedding.mem_len
+
+    @property
+    def reuse_len(self) -> int:
+        return self.position_embedding.reuse_len
+
+    @property
+    def kind(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def position_embedding(self) -> PositionEmbedding:
+        raise NotImplementedError
+
+    def net(self, name: NetName) -> Any:
+        """The architecture itself: it has one model."""
+        return self
+
+    def chunks_over(self, workers: int) -> str:
+        return f"model.kind is {self.kind}, which does not support sequence parallelism"
+
+    def stages_over(self, stages: int) -> str:
+        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
 
     @property
     def inner_width(self) -> int:
@@ -88,22 +178,32 @@ class Stack:
     @property
     def attention(self) -> SelfAttentionSpec:
         """The self-attention of a block."""
-        return SelfAttentionSpec(**self.attention_sizes)
+        return SelfAttentionSpec(**self.attention_sizes())
 
     def attention_at(self, layer: int) -> SelfAttentionSpec:
         """The self-attention of a layer, counted from 0; the tensors of all layers are equal."""
         return self.attention
 
-    @property
     def attention_sizes(self) -> dict[str, Any]:
         """The sizes that each kind of attention has."""
-        heads, dropout = self.num_attention_heads, self.attention_dropout
-        return {"width": self.hidden_size, "heads": heads, "head_dim": self.width_of_head, "dropout": dropout}
+        return {
+            "width": self.hidden_size,
+            "heads": self.num_attention_heads,
+            "head_dim": self.width_of_head,
+            "dropout": self.attention_dropout,
+            "bias": self.bias if self.attention_bias is None else self.attention_bias,
+        }
 
     @property
-    def feed_forward(self) -> FeedForwardSpec:
+    def feed_forward_layer(self) -> FeedForwardSpec:
         """The feed-forward layer of a block."""
-        return FeedForwardSpec(self.hidden_size, self.inner_width, self.activation, self.inner_dropout)
+        return self.feed_forward.layer_of(
+            width=self.hidden_size,
+            inner=self.inner_width,
+            activation=self.activation,
+            dropout=self.inner_dropout,
+            bias=self.bias if self.mlp_bias is None else self.mlp_bias,
+        )
 
     @property
     def inner_dropout(self) -> float:
@@ -112,13 +212,14 @@ class Stack:
 
     def norm(self, name: str, width: int = 0) -> NormSpec:
         """A norm of this name; `width` 0: of hidden states."""
-        return NormSpec(name, width or self.hidden_size, eps=self.norm_eps)
+        bias = self.bias if self.norm_bias is None else self.norm_bias
+        return NormSpec(name, width or self.hidden_size, self.norm_type, self.norm_eps, bias)
 
     def sublayers(self) -> tuple[Sublayer, ...]:
         """The layers of a block with a residual, in their order."""
         return (
             Sublayer("attention", self.attention.tensors(), self.norm("attention_norm")),
-            Sublayer("feed_forward", self.feed_forward.tensors(), self.norm("feed_forward_norm")),
+            Sublayer("feed_forward", self.feed_forward_layer.tensors(), self.norm("feed_forward_norm")),
         )
 
     def block_tensors(self) -> BlockTensors:
@@ -144,16 +245,21 @@ class Stack:
 
     def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
         """`number` blocks of these sizes, with the tokens and pairs of a batch in each of them."""
-        parts: dict[str, Any] = {"attention": self.attention, "feed_forward": self.feed_forward} | more
-        return BlockSpec(number=number, tokens=tokens, pairs=pairs, dropout=self.hidden_dropout, **parts)
+        parts: dict[str, Any] = {"attention": self.attention, "feed_forward": self.feed_forward_layer}
+        parts["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3
+        return BlockSpec(number=number, tokens=tokens, pairs=pairs, dropout=self.hidden_dropout, **parts | more)
 
     def answers(self, vocab_size: int) -> int:
         return vocab_size
 
     def split_over(self, workers: int) -> str:
-        sizes = {"model.num_attention_heads": self.num_attention_heads, "model.intermediate_size": self.inner_width}
+        sizes = self.head_counts() | {"model.intermediate_size": self.inner_width}
         odd = [f"{key} is {size}" for key, size in sizes.items() if size % workers]
         return f"{odd[0]}, not a multiple of the {workers} workers that share a model" if odd else ""
+
+    def head_counts(self) -> dict[str, int]:
+        """The numbers of heads, which parallel workers divide, by key."""
+        return {"model.num_attention_heads": self.num_attention_heads}
 
     def layers_over(self, stages: int) -> str:
         """`stages_over` of one stack of blocks with separate weights."""
@@ -166,12 +272,8 @@ class Stack:
 
     def heads_over(self, workers: int) -> str:
         """`chunks_over` if tokens attend to the full sequence."""
-        if self.num_attention_heads % workers == 0:
-            return ""
-        return (
-            f"model.num_attention_heads is {self.num_attention_heads}, not a multiple of the {workers} workers that "
-            "share sequences"
-        )
+        odd = [f"{key} is {size}" for key, size in self.head_counts().items() if size % workers]
+        return f"{odd[0]}, not a multiple of the {workers} workers that share sequences" if odd else ""
 
     def fits(self, losses: Sequence[LossFacts]) -> str:
         return ""
@@ -180,14 +282,117 @@ class Stack:
         size = f"{self.num_hidden_layers} layers, width {self.hidden_size:,}, {self.num_attention_heads} heads"
         return f"{self.label}, {size}, {self.norm_position}-norm"
 
+    def describe_positions(self) -> str:
+        return self.position_embedding.describe()
+
+    def describe_attention(self) -> str:
+        return self.attention_window.describe()
+
     def describe_memory(self) -> str:
-        return "no memory"
+        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"
 
     def describe_tables(self) -> str:
-        return PlainEmbedding().describe()
+        if self.table_width != self.hidden_size:
+            return f"factorized token embeddings of size {self.table_width:,}"
+        return self.token_embedding.describe()
 
     def describe_sharing(self) -> str:
         return "no parameters shared between layers"
 
     def describe_norm(self) -> str:
-        return "LayerNorm"
+        return "RMSNorm" if self.norm_type == "rmsnorm" else "LayerNorm"
+
+
+@spec
+class SelfAttentionStack(Stack):
+    """A stack with the parts of newer models: shared keys and values, norms of queries and keys, an untied head.
+
+    They belong to attention that is computed from queries, keys and values alone.
+    """
+
+    # LLaMA 2 70B, Mistral
+    num_key_value_heads: int = key(default=0, doc="Heads of keys and values (grouped queries); 0: one per query head.")
+    qk_norm: bool = key(default=False, doc="Whether each query and key has a norm (arXiv:2010.04245).")
+    # GPT-NeoX: two_norms; GPT-J: one_norm
+    parallel_residual: ParallelResidual = key(
+        default="none", doc="Whether attention and feed-forward layer read the same states, with one or two norms."
+    )
+    tie_word_embeddings: bool = key(default=True, doc="Whether the token table also predicts tokens.")
+
+    counts_visible_pairs: ClassVar[bool] = False  # FLOPs of half of the pairs, because a causal mask hides the others
+    scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
+        Stack.scale_overrides, {"tiny": {"num_key_value_heads": AtMost(1)}, "small": {"num_key_value_heads": AtMost(2)}}
+    )
+
+    def __post_init__(self) -> None:
+        Stack.__post_init__(self)
+        groups, heads = self.num_key_value_heads, self.num_attention_heads
+        allowed = f"a divisor of num_attention_heads ({heads}), or 0"
+        shared = groups == 0 or (groups > 0 and heads % groups == 0)
+        require(shared, "model.num_key_value_heads", groups, allowed)
+        pre = self.parallel_residual == "none" or self.norm_position == "pre"
+        require(pre, "model.parallel_residual", self.parallel_residual, "none with norm_position post")
+        if isinstance(self.position_embedding, RotaryPositions):
+            allowed = self.position_embedding.fits_head(self.width_of_head)
+            part = self.position_embedding.partial_rotary_factor
+            require(not allowed, "model.position_embedding.partial_rotary_factor", part, allowed)
+        whole = self.position_embedding.kind != "alibi" or not self.has_window
+        require(whole, "model.attention_window.kind", self.attention_window.kind, "full with alibi positions")
+
+    def attention_sizes(self) -> dict[str, Any]:
+        norm = replace(self.norm("", self.width_of_head), of_heads=True)
+        return Stack.attention_sizes(self) | {
+            "key_value_heads": self.num_key_value_heads,
+            "head_norm": norm if self.qk_norm else None,
+            "is_rotated": self.position_embedding.kind == "rotary",
+        }
+
+    def attention_at(self, layer: int) -> SelfAttentionSpec:
+        window = self.attention_window
+        return replace(self.attention, window=window.sides) if window.narrows(layer) else self.attention
+
+    @property
+    def groups(self) -> int:
+        """Number of heads of keys and of values."""
+        return self.num_key_value_heads or self.num_attention_heads
+
+    def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
+        return Stack.block(self, number, tokens, pairs, parallel_residual=self.parallel_residual, **more)
+
+    def sublayers(self) -> tuple[Sublayer, ...]:
+        attention, feed_forward = Stack.sublayers(self)
+        return attention, replace(feed_forward, norm=None) if self.parallel_residual == "one_norm" else feed_forward
+
+    def embeddings(self, vocab_size: int) -> tuple[Tensors, ...]:
+        """The tensors below the layers, and an untied output table."""
+        raise NotImplementedError
+
+    def tower(self) -> ModelTensors:
+        """The layers, and the tensors between the embeddings and the heads."""
+        raise NotImplementedError
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
+
+    def products(self, work: BatchWork) -> float:
+        """The linear layer over relative distances is not counted, because all sequences share its result."""
+        pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=self.counts_visible_pairs)
+        pairs += self.num_hidden_layers * self.mem_len * work.tokens
+        around = sum(tensor.products for tensor in self.tower().outside if isinstance(tensor, LinearSpec))
+        remembered = self.num_hidden_layers * self.keys_values * self.mem_len * work.rows
+        blocks = around * work.tokens + self.num_hidden_layers * self.linears * work.tokens
+        return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
+
+    def output_tables(self, vocab_size: int) -> tuple[TableSpec, ...]:
+        """The table that predicts tokens, if it is not the token table."""
+        return () if self.tie_word_embeddings else (TableSpec("output", vocab_size, self.table_width, "rows"),)
+
+    def head_counts(self) -> dict[str, int]:
+        """The numbers of heads, which parallel workers divide. Megatron-LM copies key heads if they are too few."""
+        groups = {"model.num_key_value_heads": self.num_key_value_heads} if self.num_key_value_heads else {}
+        return Stack.head_counts(self) | groups
+
+    @property
+    def has_window(self) -> bool:
+        """Whether a layer has an attention window."""
+        return any(map(self.attention_window.narrows, range(self.num_hidden_layers)))

@@ -13,6 +13,8 @@ Cut = Literal["", "outputs", "inputs", "rows"]
 """How tensor parallelism splits a tensor (arXiv:1909.08053, 3). outputs: a linear layer by its outputs, and its bias,
 too; inputs: a linear layer by its inputs, and its bias is whole; rows: a table by its rows; "": not at all."""
 
+NormKind = Literal["layernorm", "rmsnorm"]
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -80,9 +82,10 @@ class NormSpec:
 
     name: str
     width: int
-    kind: Literal["layernorm", "rmsnorm"] = "layernorm"
+    kind: NormKind = "layernorm"
     eps: float = 1e-5
     bias: bool = True  # RMSNorm has none
+    of_heads: bool = False  # each tensor-parallel worker normalizes its own heads, with the same weights
 
     def parameters(self) -> Iterator[Parameter]:
         yield Parameter(f"{self.name}.weight", (self.width,))
@@ -111,8 +114,9 @@ class Sublayer:
 
     name: str
     tensors: tuple[Tensors, ...]
-    norm: NormSpec
+    norm: NormSpec | None  # None: it reads the norm of another sublayer
     owners: tuple[int, ...] = ()  # number of the layer whose weights each layer uses; (): its own
+    norm_from: int = 0  # first layer that has the norm
 
     @property
     def linears(self) -> tuple[LinearSpec, ...]:
@@ -136,7 +140,8 @@ class BlockTensors:
                 place = f"{self.path}.{layer}"
                 for tensor in sublayer.tensors:
                     yield from _prefix_names(tensor, f"{place}.{sublayer.name}.")
-                yield from _prefix_names(sublayer.norm, f"{place}.")
+                if sublayer.norm is not None and layer >= sublayer.norm_from:
+                    yield from _prefix_names(sublayer.norm, f"{place}.")
 
 
 @dataclass(frozen=True)

@@ -134,6 +134,17 @@ BART = Published(
     decays="all",
     clip=0.1,
 )
+# Rates: bart_large's, which the paper does not state.
+MBART = replace(
+    BART,
+    source="arXiv:2001.08210, 2.2: eps, beta2, steps and a linear decay; the rest is BART's",
+    peak=None,
+    warmup=None,
+    steps=500_000,
+    beta2=0.98,
+    eps=1e-6,
+    inner_dropout=True,  # differs from fairseq's mbart_large, which has none: see the recipe
+)
 GPT_1 = Published(
     "GPT-1, 4.1; openai/finetune-transformer-lm: train.py, opt.py",
     rule="adam",
@@ -202,6 +213,27 @@ MEGATRON_BERT = replace(
     warmup=10_000,
     steps=2_000_000,
     least=0.0,
+)
+OPT = Published(
+    "arXiv:2205.01068, 2.2 and table 1; facebookresearch/metaseq: launcher/opt_baselines.py, opt_job_constants.py",
+    rule="adam",
+    curve="linear from the warm-up",
+    peak=6e-4,
+    warmup=715,
+    steps=572_204,
+    least=0.1,
+    beta2=0.95,
+    eps=1e-8,
+    decay=0.1,
+    decays="all",
+    scaled=True,
+    std=6e-3,
+)
+CPM = replace(
+    MEGATRON,
+    source="arXiv:2012.00413, 2.3; TsinghuaAI/CPM-1-Pretrain: run_gpt2.sh, whose minimum rate is 1e-5",
+    warmup=5_000,
+    steps=20_000,
 )
 TURING = replace(
     MEGATRON,
@@ -324,15 +356,23 @@ ERNIE = Published(
 PUBLISHED: Final[dict[str, Published]] = {
     **dict.fromkeys(("albert_base", "albert_large", "albert_xlarge"), ALBERT),
     "albert_xxlarge": replace(ALBERT, steps=1_000_000, dropout=0.0, attention_dropout=0.0),
+    # google-research/albert, README: no dropout, ten million steps of the base model, three million of the others
+    "albert_base_v2": replace(ALBERT, peak=None, warmup=None, steps=10_000_000, dropout=0.0, attention_dropout=0.0),
+    **dict.fromkeys(
+        ("albert_large_v2", "albert_xlarge_v2", "albert_xxlarge_v2"),
+        replace(ALBERT, peak=None, warmup=None, steps=3_000_000, dropout=0.0, attention_dropout=0.0),
+    ),
     **dict.fromkeys((f"bart_{name}" for name in ("base", "deletion", "infilling", "masking")), BART),
     **dict.fromkeys(("bart_permutation", "bart_rotation"), BART),
     "bart_large": replace(BART, peak=4e-4, steps=500_000),
     **dict.fromkeys((f"bert_{name}" for name in ("base", "base_cased", "chinese", "large", "large_cased")), BERT),
     **dict.fromkeys((f"bert_{name}" for name in ("large_wwm", "medium", "mini", "small", "tiny")), BERT),
     "bert_large_lamb": LAMB,
+    "bert_multilingual": replace(BERT, source="google-research/bert: multilingual.md; arXiv:1810.04805, A.2"),
     "bert_wwm": replace(
         BERT, source="README of ymcui/Chinese-BERT-wwm", rule="lamb", warmup=20_000, steps=200_000
     ),  # warmup: a tenth of the steps
+    "cpm_2_6b": CPM,
     "electra_base": ELECTRA,
     "electra_large": replace(ELECTRA, steps=1_750_000),
     "electra_small": replace(ELECTRA, peak=5e-4, steps=1_000_000),
@@ -351,9 +391,11 @@ PUBLISHED: Final[dict[str, Published]] = {
     "longformer_base": LONGFORMER,
     "mass_base": MASS,
     "mass_mt": MASS_MT,
+    "mbart_large": MBART,
     **dict.fromkeys(("megatron_1_2b", "megatron_2_5b", "megatron_4_2b", "megatron_8b"), MEGATRON),
-    "megatron_bert_345m": MEGATRON_BERT,
+    **dict.fromkeys(("megatron_bert_1_3b", "megatron_bert_345m", "megatron_bert_3_9b"), MEGATRON_BERT),
     "mt_nlg_530b": MT_NLG,
+    "opt_125m": OPT,
     **dict.fromkeys(("pegasus_base", "pegasus_large"), PEGASUS),
     "roberta_base": ROBERTA,
     "roberta_large": replace(ROBERTA, peak=4e-4, warmup=30_000),
@@ -376,6 +418,9 @@ PUBLISHED: Final[dict[str, Published]] = {
     "turing_nlg": TURING,
     "unilm_large": UNILM,
     **dict.fromkeys(("xlm_clm", "xlm_mlm", "xlm_tlm"), XLM),
+    "xlm_roberta_base": replace(
+        ROBERTA, source="arXiv:1911.02116, 3.1, states no rates", peak=None, warmup=None, steps=1_500_000
+    ),
     "xlnet_large": XLNET,
     "xlnet_base": replace(XLNET, source="arXiv:1906.08237, 3.2, states no rates", peak=None, warmup=None, steps=None),
 }

@@ -55,6 +55,8 @@ def test_settings_that_no_paper_states_are_known() -> None:
     }
     assert {name: keys for name, keys in unstated.items() if keys} == {
         **{name: ["peak", "steps"] for name in GPT_2},
+        **{f"albert_{size}_v2": ["peak", "warmup"] for size in ("base", "large", "xlarge", "xxlarge")},
+        **{name: ["peak", "warmup"] for name in ("mbart_large", "xlm_roberta_base")},
         "xlnet_base": ["peak", "warmup", "steps"],
     }
 

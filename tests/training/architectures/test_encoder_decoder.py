@@ -25,7 +25,7 @@ from tests.training.encoder_decoders import (
 )
 from tests.training.parity import built, gradients
 from training.architectures.encoder_decoder import bucket
-from training.architectures.layers import layout
+from training.architectures.layout import layout
 from training.losses import NextToken
 from training.model import Model
 from training.specs import EncoderDecoder, RelativeBias, Seq2SeqLearnedPositions

@@ -24,7 +24,7 @@ from tests.training.parity import (
     vocabulary,
     weights,
 )
-from training.architectures.layers import layout
+from training.architectures.layout import layout
 from training.formats import FORMATS, describe_export, to_transformers
 from training.formats.load import from_transformers
 from training.losses import Loss, MaskedTokens, NextToken, SentencePair, SpanBoundary

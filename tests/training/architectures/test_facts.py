@@ -12,27 +12,41 @@ from pydantic import TypeAdapter, ValidationError
 
 from preprocessing.spec import part
 from tests import facts
+from tests.training import modern
 from tests.training.batches import collate_unpadded, random_rows
 from training.architectures import NETS, build
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import Model
 from training.specs import (
     AdaptiveEmbedding,
+    AlibiPositions,
     AlternatingWindow,
     Architecture,
     ArchitecturePart,
     AttentionWindow,
     BatchWork,
+    CausalSlidingWindow,
     Decoder,
     Encoder,
+    EncoderAlternatingWindow,
     EncoderDecoder,
+    FeedForwardKind,
+    FeedForwardPart,
     FullAttention,
+    GatedFeedForward,
     GeneratorDiscriminator,
     LearnedPositions,
+    LinearScaling,
+    Llama3Scaling,
+    NoScaling,
     PlainEmbedding,
+    PlainFeedForward,
     PositionEmbedding,
     RelativeBias,
     RelativePositions,
+    RopeScaling,
+    RotaryPositions,
+    ScalingPart,
     Seq2SeqLearnedPositions,
     Seq2SeqSinusoidalPositions,
     SinusoidalPositions,
@@ -40,6 +54,7 @@ from training.specs import (
     TokenEmbedding,
     TwoStream,
     TwoStreamRelativePositions,
+    YarnScaling,
 )
 
 SIZES: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
@@ -64,6 +79,7 @@ TRUNKS: tuple[Architecture, ...] = (
     TwoStream(**SIZES, position_embedding=TwoStreamRelativePositions(mem_len=8, reuse_len=4)),
     GeneratorDiscriminator(**SIZES, generator_size_ratio=0.5),
     GeneratorDiscriminator(**SIZES, generator_size_ratio=1.0, sample_from="frozen"),
+    *modern.TRUNKS.values(),
 )
 POSITIONS: tuple[PositionEmbedding, ...] = (
     LearnedPositions(max_position_embeddings=8),
@@ -74,18 +90,31 @@ POSITIONS: tuple[PositionEmbedding, ...] = (
     RelativePositions(mem_len=4, same_length=True),
     TwoStreamRelativePositions(),
     RelativeBias(),
+    RotaryPositions(partial_rotary_factor=0.25),
+    AlibiPositions(),
 )
 WINDOWS: tuple[AttentionWindow, ...] = (
     FullAttention(),
     SlidingWindow(size=4),
     SlidingWindow(size=4, global_tokens="first"),
     AlternatingWindow(size=3),
+    CausalSlidingWindow(size=8),
+    EncoderAlternatingWindow(size=4),
+)
+FEED_FORWARDS: tuple[FeedForwardKind, ...] = (PlainFeedForward(), GatedFeedForward())
+SCALINGS: tuple[RopeScaling, ...] = (
+    NoScaling(),
+    LinearScaling(factor=2.0),
+    Llama3Scaling(factor=8.0, original_max_position_embeddings=16),
+    YarnScaling(factor=4.0, original_max_position_embeddings=16),
 )
 TABLES: tuple[TokenEmbedding, ...] = (PlainEmbedding(), ADAPTIVE)
 INNER = (
     [(one, PositionEmbedding) for one in POSITIONS]
     + [(one, AttentionWindow) for one in WINDOWS]
     + [(one, TokenEmbedding) for one in TABLES]
+    + [(one, FeedForwardPart) for one in FEED_FORWARDS]
+    + [(one, ScalingPart) for one in SCALINGS]
 )
 
 every_trunk = pytest.mark.parametrize("trunk", TRUNKS, ids=lambda trunk: trunk.describe())
@@ -133,7 +162,7 @@ def test_trunks_of_different_kinds_have_different_descriptions() -> None:
     facts.assert_described(TRUNKS)
 
 
-@pytest.mark.parametrize("parts", [POSITIONS, WINDOWS, TABLES])
+@pytest.mark.parametrize("parts", [POSITIONS, WINDOWS, TABLES, FEED_FORWARDS, SCALINGS])
 def test_parts_of_different_kinds_have_different_descriptions(parts: tuple[Any, ...]) -> None:
     facts.assert_described(parts)
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.corpora import electra as electra_run
 from tests.training.corpora import mini_run
-from training.architectures.layers import layout
+from training.architectures.layout import layout
 from training.data import open_loader
 from training.engines.local import LocalEngine
 from training.formats import build_model, half, save_weights

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tests.training.batches import collate_padded, collate_unpadded, random_rows
-from training.architectures.layers import BatchLayout, attend, layout
+from training.architectures.attention import attend
+from training.architectures.layout import BatchLayout, layout
 from training.losses import Loss, MaskedTokens, NextToken, SentencePair
 from training.model import Model, parameter_groups
 from training.specs import Architecture, Decoder, Encoder, LearnedPositions
@@ -186,7 +187,8 @@ def test_attention_equals_a_dense_mask(lengths: list[int], causal: bool) -> None
     seen_BSS = inside_BS[:, None, :].expand(-1, longest, -1)
     wanted = dense_attention(qkv_3BSHK, seen_BSS.tril() if causal else seen_BSS)[inside_BS]
     rows = layout(batch_of(lengths), "causal" if causal else "bidirectional")
-    found = attend(qkv_3BSHK.permute(1, 2, 0, 3, 4)[inside_BS], rows, 0.0)
+    query, key, value = (heads_BSHK[inside_BS] for heads_BSHK in qkv_3BSHK)
+    found = attend(query, torch.cat([key, value], -2), rows, rows)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
@@ -272,9 +274,9 @@ def test_variable_length_kernel_equals_padded_attention(causal: bool) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     qkv_T3HK = torch.randn(sum(RAGGED), 3, 4, 64, device="cuda", generator=generator)
     rows: BatchLayout = layout(batch_of(RAGGED, "cuda"), "causal" if causal else "bidirectional")
-    torch.testing.assert_close(
-        attend(qkv_T3HK.bfloat16(), rows, 0.0).float(), attend(qkv_T3HK, rows, 0.0), rtol=0, atol=0.02
-    )
+    query, key_value = qkv_T3HK[:, 0], qkv_T3HK[:, 1:].flatten(1, 2)
+    found = attend(query.bfloat16(), key_value.bfloat16(), rows, rows).float()
+    torch.testing.assert_close(found, attend(query, key_value, rows, rows), rtol=0, atol=0.02)
 
 
 # Weight initialization and weight decay.

@@ -15,7 +15,7 @@ from preprocessing.schema import IGNORE, Row
 from tests.training.encoder_decoders import BART, T5
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, labels_of, loaded, vocabulary, weights
 from training.architectures import EncoderDecoderModel
-from training.architectures.layers import layout
+from training.architectures.layout import layout
 from training.engines import to_tensors
 from training.engines.local import LocalEngine
 from training.finetuning import (

@@ -13,14 +13,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from preprocessing.tokenization import ByteLevelBPE, Unigram, table_rows, train, vocab_from_file
 from tests.family import recipe
-from tests.training.formats.models import tiny_recipe
 from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
 from training.formats import FORMATS, auto_class, describe_export, to_transformers, without_heads
 from training.losses import MaskedTokens
 from training.model import Model
 from training.model_spec import ModelSpec
 
-ONE_OF_EACH = {  # a recipe, or a model of models.py, for each exported model type and each class of a type
+ONE_OF_EACH = {  # a recipe for each exported model type and each class of a type
     "albert": "albert_base",
     "bart": "bart_base",
     "bert": "bert_base",
@@ -28,10 +27,10 @@ ONE_OF_EACH = {  # a recipe, or a model of models.py, for each exported model ty
     "electra": "electra_small",
     "gpt2": "gpt2",
     "longformer": "longformer_base",
-    "mbart": "mbart",
+    "mbart": "mbart_large",
     "megatron-bert": "megatron_bert_345m",
     "openai-gpt": "gpt1",
-    "opt": "opt",
+    "opt": "opt_125m",
     "pegasus": "pegasus_base",
     "roberta": "roberta_base",
     "t5": "t5_base",
@@ -73,7 +72,7 @@ def assert_silent() -> Iterator[None]:
 
 def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any) -> str:
     """Export a small model of the recipe, and return its class in transformers."""
-    one = tiny_recipe(ONE_OF_EACH[case])
+    one = recipe(ONE_OF_EACH[case], "tiny")
     spec = ModelSpec(model=one.model, losses=one.losses, vocab_size=table_rows(one.data.tokenizer))
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0)
     where = vocabularies[one.data.tokenizer.kind]

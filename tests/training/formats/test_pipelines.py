@@ -9,9 +9,9 @@ from pydoc_data.topics import topics
 import pytest
 import transformers
 
+from orchestration.config import load
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
-from tests.training.formats.models import tiny_recipe
 from training.formats import FORMATS, pipeline, to_transformers
 from training.formats.spec_file import read_json
 from training.model import Model
@@ -28,8 +28,8 @@ RECIPES = {  # a recipe of each model type, and of both kinds of XLM, with its t
     "electra_base": "feature-extraction",
     "gpt1": "text-generation",
     "gpt2": "text-generation",
-    "opt": "text-generation",
-    "mbart": "fill-mask",
+    "opt_125m": "text-generation",
+    "mbart_large": "fill-mask",
     "bart_base": "fill-mask",
     "pegasus_base": "text2text-generation",
     "t5_base": "feature-extraction",
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 def exported(name: str, folder: Path) -> Path:
     """The export of a random model of a recipe at tiny scale, with a small vocabulary of its kind."""
-    recipe = tiny_recipe(name)
+    recipe = load(name, scale="tiny")
     for size in (600, 900):  # SentencePiece has a minimum and a maximum size for a text
         try:
             words = tokenization.train(replace(recipe.data.tokenizer, vocab_size=size), list(topics.values())[:20])

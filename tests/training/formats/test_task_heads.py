@@ -19,7 +19,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.tokenization import ByteLevelBPE, Template, Unigram, Vocab, WordPiece, train, with_inserts
-from tests.training.formats.models import tiny_recipe
+from tests.family import recipe
 from tests.training.parity import hf
 from training.finetuning import AnswerSpan, OptionChoice, RowLabel, RowValue, Target, TaskModel, TokenTag, outputs
 from training.formats import (
@@ -45,7 +45,7 @@ FAMILIES: Final = {  # a recipe of each family, its classes: for rows, tokens, a
     "xlm_clm": ("", "", "", ""),
     "xlnet_base": ("XLNet", "XLNet", "XLNet", "XLNet"),
     "gpt2": ("GPT2", "GPT2", "GPT2", ""),
-    "opt": ("OPT", "", "OPT", ""),
+    "opt_125m": ("OPT", "", "OPT", ""),
     "gpt1": ("OpenAIGPT", "", "", ""),
     "bart_base": ("", "", "", ""),
     "t5_base": ("", "", "", ""),
@@ -76,7 +76,7 @@ def vocab_of(kind: str) -> Vocab:
 
 def spec_and_vocab(name: str) -> tuple[ModelSpec, Vocab]:
     """A small model of the recipe, and a small tokenizer with the special tokens of the recipe."""
-    one = tiny_recipe(name)
+    one = recipe(name, "tiny")
     kind = one.data.tokenizer.kind
     kind = "roberta" if getattr(one.data.tokenizer, "special_tokens", "") == "roberta" else kind
     kind = {"sentencepiece_bpe": "unigram"}.get(

@@ -14,7 +14,7 @@ from preprocessing.schema import IGNORE
 from tests.training.architectures.test_generator_discriminator import LOSSES, SMALL, VOCAB, rows, scores_and_input, twin
 from tests.training.batches import collate_padded, collate_unpadded
 from tests.training.parity import hf
-from training.architectures.layers import layout
+from training.architectures.layout import layout
 from training.formats import half, load_weights, save_weights, to_transformers
 from training.formats.electra import ELECTRA
 from training.formats.load import from_transformers

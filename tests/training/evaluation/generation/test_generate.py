@@ -14,6 +14,7 @@ from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE
+from tests.training import modern
 from tests.training.encoder_decoders import BART, MASS, MBART, PEGASUS, T5
 from tests.training.encoder_decoders import VOCAB as TABLE
 from tests.training.parity import ONE_PAD, built, loaded, vocabulary, weights
@@ -103,9 +104,11 @@ OTHERS: dict[str, Architecture] = {
     ),
     "pegasus": PEGASUS,
     "mass": replace(MASS, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=LONGEST)),
+    **modern.DECODERS,
+    "t5 1.1": modern.T5_1_1,
     "t5, far": replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=6)),
 }
-END, START = 3, {"t5": 1, "mbart": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
+END, START = 3, {"t5": 1, "t5 1.1": 1, "mbart": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
 MANY = tuple(range(80))  # many end tokens, so that random models end sequences at all lengths
 METHODS: dict[str, tuple[Method, GenerationLimits]] = {
     "greedy": (GreedyDecoding(), GenerationLimits(max_new_tokens=14, ends=(END,))),

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.training.batches import collate_padded, collate_unpadded, random_rows
-from training.architectures.window_attention import WindowAttention, attend_to_band
+from training.architectures.banded import attend_to_band
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model import Model
 from training.specs import (
@@ -50,6 +50,11 @@ def dense(qkv_BS3HK: Tensor, seen_BSS: Tensor) -> Tensor:
     return torch.einsum("bhqs,bshk->bqhk", score.masked_fill(~seen_BSS[:, None], -torch.inf).softmax(-1), value)
 
 
+def banded(qkv_BS3HK: Tensor, lengths_B: Tensor, before: int, after: int, *, first: bool) -> Tensor:
+    query, key, value = qkv_BS3HK.unbind(2)
+    return attend_to_band(query, torch.cat([key, value], 2), lengths_B, before, after, first=first)
+
+
 def net(trunk: Encoder | Decoder) -> Model:
     loss: Loss = NextToken() if isinstance(trunk, Decoder) else MaskedTokens()
     return Model(trunk, (loss,), VOCAB, seed=0)
@@ -63,7 +68,7 @@ def test_band_equals_a_dense_mask(before: int, after: int, first: bool) -> None:
     qkv = torch.randn(4, longest, 3, 2, 8, generator=torch.Generator().manual_seed(0))
     inside_BS = torch.arange(longest) < lengths_B[:, None]
     seen_BSS = band_mask(longest, before, after, first) & inside_BS[:, None]
-    found = attend_to_band(qkv, lengths_B, before, after, first=first)
+    found = banded(qkv, lengths_B, before, after, first=first)
     torch.testing.assert_close(found[inside_BS], dense(qkv, seen_BSS)[inside_BS], rtol=0, atol=1e-6)
 
 
@@ -76,11 +81,7 @@ def test_gradients_of_a_band_equal_those_of_a_dense_mask_and_are_zero_at_padding
     qkv, weight = (torch.randn(4, longest, *parts, 2, 8, generator=generator) for parts in ((3,), ()))
     for fast in (True, False):
         given = qkv.clone().requires_grad_()
-        mixed = (
-            attend_to_band(given, lengths_B, 2, 2, first=first)
-            if fast
-            else dense(given, seen_BSS | ~inside_BS[..., None])
-        )
+        mixed = banded(given, lengths_B, 2, 2, first=first) if fast else dense(given, seen_BSS | ~inside_BS[..., None])
         (mixed[inside_BS] * weight[inside_BS]).sum().backward()
         gradients.append(given.grad)
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
@@ -104,7 +105,7 @@ def test_tensors_of_a_band_do_not_grow_quadratically() -> None:
     sizes = []
     for longest in (256, 512):
         with Largest() as largest:
-            attend_to_band(torch.zeros(1, longest, 3, 1, 2), torch.tensor([longest]), 4, 4, first=True)
+            banded(torch.zeros(1, longest, 3, 1, 2), torch.tensor([longest]), 4, 4, first=True)
         sizes.append(largest.size)
     assert sizes[1] <= 2 * sizes[0]
 
@@ -173,9 +174,7 @@ def test_all_tokens_attend_to_the_first_token() -> None:
 
 
 def test_decoder_has_a_band_in_every_second_layer() -> None:
-    kinds = [
-        isinstance(block.attention, WindowAttention) for block in net(replace(BANDED, num_hidden_layers=5)).trunk.blocks
-    ]
+    kinds = [block.attention.window is not None for block in net(replace(BANDED, num_hidden_layers=5)).trunk.blocks]
     assert kinds == [False, True, False, True, False]
 
 

@@ -1,0 +1,68 @@
+"""The kinds of feed-forward layers. They treat each token separately."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training.architectures.fused import FusedLinear
+from training.architectures.linears import ColumnLinear, RowLinear
+from training.architectures.made import add_modules
+from training.architectures.tensor_parallel import WHOLE, Share
+from training.specs import Activation, FeedForwardSpec, GatedFeedForwardSpec
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation and optional dropout between them (arXiv:1706.03762, 3.3)."""
+
+    up: ColumnLinear
+    down: RowLinear
+    share: Share = WHOLE
+
+    def __init__(self, spec: FeedForwardSpec) -> None:
+        super().__init__()
+        self.activation, self.dropout = spec.activation, nn.Dropout(spec.dropout)
+        add_modules(self, spec.tensors())
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.rise(x)
+        with self.share.noise(self.dropout.p if self.training else 0.0):
+            x = self.dropout(x)
+        return self.down(x)
+
+    def rise(self, x: Tensor) -> Tensor:
+        """The inner elements [..., inner] of states [..., D]."""
+        return apply_activation(self.up(x), self.activation)
+
+
+class GatedFeedForward(FeedForward):
+    """The inner elements are multiplied with an activated gate (GLU variants, arXiv:2002.05202)."""
+
+    up: FusedLinear  # the gate, then the elements
+
+    def rise(self, x: Tensor) -> Tensor:
+        gate, inner = self.up(x).split(self.up.lengths, -1)
+        return apply_activation(gate, self.activation) * inner
+
+
+def make_feed_forward(spec: FeedForwardSpec) -> FeedForward:
+    """The module of a feed-forward layer."""
+    return (GatedFeedForward if isinstance(spec, GatedFeedForwardSpec) else FeedForward)(spec)
+
+
+def apply_activation(x: Tensor, activation: Activation) -> Tensor:
+    """Apply an activation function.
+
+    `gelu` is x * Phi(x), computed with the error function. `gelu_tanh` is its tanh approximation (arXiv:1606.08415), as
+    in GPT-2.
+    """
+    match activation:
+        case "gelu":
+            return F.gelu(x)
+        case "gelu_tanh":
+            return F.gelu(x, approximate="tanh")
+        case "relu":
+            return F.relu(x)
+        case "silu":
+            return F.silu(x)
