@@ -1,6 +1,7 @@
 """Small encoder-decoders of each kind, and sequences with sources for them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ PEGASUS = EncoderDecoder(
     **PEGASUS_KNOBS | {"position_embedding": Seq2SeqSinusoidalPositions(max_position_embeddings=16)},
     init_std=0.2,
 )
+MBART = replace(BART, norm_position="pre", scale_embedding=True)
 VOCAB = 320
 RAGGED, SOURCES = [5, 12, 1, 7], [9, 3, 6, 14]
 

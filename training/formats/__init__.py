@@ -1,7 +1,8 @@
 """Weight files: directories in Sesame's own format, and directories for `transformers`. No file is unpickled.
 
-Start with format.py (the interface of a format) and bert.py (one of the formats). classes.py finds the class and the
-pipeline of a model. weights.py, export.py and load.py write and read weights, task_heads.py those of fine-tuned models.
+Start with bert.py and opt.py (formats are tables), then format.py (what a format does with its tables), keys.py,
+names.py and round_trip.py (whether two models compute the same). classes.py finds the class and the pipeline of a
+model. weights.py, export.py and load.py write and read weights, task_heads.py those of fine-tuned models.
 The formats, classes.py and spec_file.py do not import torch: the driver describes models without it.
 """
 

@@ -1,39 +1,27 @@
-"""All formats of transformers, one module each (see format.py). A model is exported in the first format that
-supports it."""
+"""All formats of transformers, one value each (see format.py). A model is exported in the first format that
+expresses it."""
 
 from typing import Final
 
-from training.formats import (
-    albert,
-    bart,
-    bert,
-    electra,
-    ernie,
-    gpt1,
-    gpt2,
-    longformer,
-    megatron_bert,
-    pegasus,
-    roberta,
-    t5,
-    xlm,
-    xlnet,
-)
-from training.formats.format import ModelFormat
+from training.formats.albert import ALBERT
+from training.formats.bart import BART, MBART
+from training.formats.bert import BERT
+from training.formats.electra import ELECTRA
+from training.formats.ernie import ERNIE
+from training.formats.format import Format
+from training.formats.gpt1 import GPT1
+from training.formats.gpt2 import GPT2
+from training.formats.longformer import LONGFORMER
+from training.formats.megatron_bert import MEGATRON_BERT
+from training.formats.opt import OPT
+from training.formats.pegasus import PEGASUS
+from training.formats.roberta import ROBERTA, XLM_ROBERTA
+from training.formats.t5 import T5
+from training.formats.xlm import XLM
+from training.formats.xlnet import XLNET
 
-FORMATS: Final[tuple[ModelFormat, ...]] = (
-    roberta,
-    bert,
-    albert,
-    megatron_bert,
-    longformer,
-    xlm,
-    ernie,
-    electra,
-    gpt1,
-    gpt2,
-    bart,
-    pegasus,
-    t5,
-    xlnet,
+FORMATS: Final[tuple[Format, ...]] = (
+    *(ROBERTA, BERT, ALBERT, MEGATRON_BERT, LONGFORMER, XLM, ELECTRA),
+    *(GPT1, GPT2, OPT, BART, MBART, PEGASUS, T5, XLNET),
+    *(ERNIE, XLM_ROBERTA),  # for loading: exported as BERT and RoBERTa
 )

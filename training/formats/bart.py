@@ -1,39 +1,27 @@
-"""BART (arXiv:1910.13461): BartForConditionalGeneration."""
+"""BART (arXiv:1910.13461): BartForConditionalGeneration.
 
-from collections.abc import Iterable
-from functools import partial
-from typing import Any
+mBART (arXiv:2001.08210): MBartForConditionalGeneration, pre-norm, with a norm above each stack.
+"""
 
-from preprocessing.tokenization import Vocab
-from training.formats.format import (
-    Config,
-    Names,
-    Tensors,
-    Weights,
-    explain_missing_heads,
-    gather,
-    heads_of,
-    make_masked_lm_pipeline,
-    our_keys,
-    rename,
-    their_keys,
-)
-from training.losses import NextToken, has_token_bias
-from training.model_spec import ModelSpec
-from training.specs import EncoderDecoder, Seq2SeqLearnedPositions
+from dataclasses import replace
+from typing import Final
 
-pooler = ""
-SHIFTED = "transformers shifts the input of the decoder for such tasks, and Sesame does not"
-task_heads = explain_missing_heads(SHIFTED)
-model_type = "bart"
-by_layer = True
+from training.formats.format import Format, ModelClass
+from training.formats.keys import Config, Keys, activation, alike, shift
+from training.formats.names import Names, Weights
+from training.formats.task_classes import explain_missing_heads
+from training.formats.transformers_pipeline import fill_masks
+from training.losses import NextToken
+from training.specs import Architecture
 
-OFFSET = 2  # offset of position embeddings; fixed in transformers, like EPSILON
-EPSILON = 1e-5
-BIAS = "final_logits_bias"  # [1, V] in transformers: an untrained buffer of zeros, which a file may omit
+SHIFTED: Final = "transformers shifts the input of the decoder for such tasks, and Sesame does not"
+OFFSET: Final = 2  # of position embeddings; fixed in transformers, like EPSILON
+EPSILON: Final = 1e-5
+BIAS: Final = "final_logits_bias"  # [1, V] in transformers: an untrained buffer of zeros, which a file may omit
 
 
-def _side(side: str) -> Names:
+def names_of(side: str) -> Names:
+    """The names of the encoder or the decoder."""
     ours, theirs = f"trunk.{side}", f"model.{side}"
     attentions = {"attention": "self_attn"} | ({"cross": "encoder_attn"} if side == "decoder" else {})
     names = {
@@ -53,92 +41,95 @@ def _side(side: str) -> Names:
     return names
 
 
-NAMES: Names = {"trunk.tokens": ["model.shared"], **_side("encoder"), **_side("decoder")}
+def modernize(name: str) -> str:
+    """Add the prefix that files of BartModel lack.
 
-pipeline = partial(make_masked_lm_pipeline, NAMES)
-KEYS = {
-    "num_hidden_layers": "encoder_layers",
+    >>> modernize("encoder.layers.0.fc1.weight")
+    'model.encoder.layers.0.fc1.weight'
+    """
+    return f"model.{name}" if name.startswith(("shared.", "encoder.", "decoder.")) else name
+
+
+def refuse_bias(trunk: Architecture, tensors: Weights) -> Architecture:
+    """The architecture unchanged. Raises ValueError if the logits have a bias."""
+    if BIAS in tensors and (tensors[BIAS] != 0).any():
+        raise ValueError(f"{BIAS} is not 0, but a bias of the logits is not supported")
+    return trunk
+
+
+KEYS: Final[Keys] = {
+    "num_hidden_layers": alike("encoder_layers", "decoder_layers"),
     "hidden_size": "d_model",
-    "num_attention_heads": "encoder_attention_heads",
-    "intermediate_size": "encoder_ffn_dim",
-    "position_embedding.max_position_embeddings": "max_position_embeddings",
-    "activation": "activation_function",
+    "num_attention_heads": alike("encoder_attention_heads", "decoder_attention_heads"),
+    "intermediate_size": alike("encoder_ffn_dim", "decoder_ffn_dim"),
+    "position_embedding.max_position_embeddings": shift("max_position_embeddings", by=OFFSET),
+    "activation": activation("activation_function"),
     "hidden_dropout": "dropout",
     "attention_dropout": "attention_dropout",
     "init_std": "init_std",
 }
-DECODER_KEYS = {
-    "num_hidden_layers": "decoder_layers",
-    "num_attention_heads": "decoder_attention_heads",
-    "intermediate_size": "decoder_ffn_dim",
+NO_LAYER_DROP: Final[Config] = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+BART: Final = Format(
+    model_type="bart",
+    classes=(ModelClass("BartForConditionalGeneration", (NextToken(),)),),
+    names={"trunk.tokens": ["model.shared"], **names_of("encoder"), **names_of("decoder")},
+    keys=KEYS,
+    fixed={
+        "kind": "encoder_decoder",
+        "norm_position": "post",
+        "norm_eps": EPSILON,
+        "position_embedding.kind": "learned",
+        "position_embedding.offset": OFFSET,
+    },
+    built_in={
+        **NO_LAYER_DROP,
+        "tie_word_embeddings": True,
+        "activation_dropout": 0.0,
+        "scale_embedding": False,
+        "normalize_before": False,  # this and the next keys are of older versions of transformers
+        "add_final_layer_norm": False,
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+    },
+    defaults={
+        "encoder_layers": 12,
+        "decoder_layers": 12,
+        "encoder_attention_heads": 16,
+        "decoder_attention_heads": 16,
+        "encoder_ffn_dim": 4_096,
+        "decoder_ffn_dim": 4_096,
+        "max_position_embeddings": 1_024,
+        "activation_function": "gelu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "init_std": 0.02,
+    },
+    tokens={"decoder_start_token_id": "sep", "forced_eos_token_id": "sep"},
+    task_heads=explain_missing_heads(SHIFTED),
+    pipeline_of=fill_masks,
+    modern=modernize,
+    check_tensors=refuse_bias,
+)
+PRE_NORM_NAMES: Final[Names] = {
+    **BART.names,
+    **{f"trunk.{side}.final_norm": [f"model.{side}.layer_norm"] for side in ("encoder", "decoder")},
 }
-BUILT_IN = {
-    "tie_word_embeddings": True,
-    "activation_dropout": 0.0,
-    "encoder_layerdrop": 0.0,
-    "decoder_layerdrop": 0.0,
-    "scale_embedding": False,
-    "normalize_before": False,
-    "normalize_embedding": True,
-    "static_position_embeddings": False,
-}
-
-
-def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    trunk = spec.model
-    fits = (
-        isinstance(trunk, EncoderDecoder)
-        and (trunk.norm_position, trunk.norm_type, trunk.norm_eps) == ("post", "layernorm", EPSILON)
-        and trunk.bias
-        and trunk.scale_attention
-        and not trunk.scale_decoder_outputs
-        and trunk.embedding_norm
-        and isinstance(trunk.position_embedding, Seq2SeqLearnedPositions)
-        and trunk.position_embedding.offset == OFFSET
-        and trunk.num_languages == 0
-        and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
-        and not any(has_token_bias(loss, trunk) for loss in spec.losses)
-    )
-    return "BartForConditionalGeneration" if fits and heads_of(spec) == {"next_token"} else None
-
-
-def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return (
-        their_keys(spec.model, KEYS)
-        | their_keys(spec.model, DECODER_KEYS)
-        | {
-            "max_position_embeddings": spec.model.longest,
-            "decoder_start_token_id": vocab.sep,
-            "forced_eos_token_id": vocab.sep,
-        }
-    )
-
-
-def spec(config: Config, tensors: Weights) -> ModelSpec:
-    """Encoder and decoder must have equal sizes, and the logits bias must be 0."""
-    equal_sizes = {theirs: config[KEYS[ours]] for ours, theirs in DECODER_KEYS.items()}
-    keys = our_keys(config, KEYS, BUILT_IN | equal_sizes)
-    if BIAS in tensors and (tensors[BIAS] != 0).any():
-        raise ValueError(f"{BIAS} is not 0, but a bias of the logits is not supported")
-    positions = Seq2SeqLearnedPositions(
-        max_position_embeddings=keys.pop("position_embedding.max_position_embeddings", 1_024) + OFFSET, offset=OFFSET
-    )
-    trunk = EncoderDecoder(**keys, norm_eps=EPSILON, position_embedding=positions)
-    return ModelSpec(model=trunk, losses=(NextToken(),), vocab_size=config["vocab_size"])
-
-
-def theirs(state: Weights, spec: ModelSpec) -> Tensors:
-    return rename(state, NAMES)
-
-
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
-    return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
-
-
-def modern(name: str) -> str:
-    """Add the prefix that files of BartModel lack.
-
-    >>> modern("encoder.layers.0.fc1.weight")
-    'model.encoder.layers.0.fc1.weight'
-    """
-    return f"model.{name}" if name.startswith(("shared.", "encoder.", "decoder.")) else name
+MBART: Final[Format] = replace(
+    BART,
+    model_type="mbart",
+    classes=(ModelClass("MBartForConditionalGeneration", (NextToken(),)),),
+    names=PRE_NORM_NAMES,
+    keys={**KEYS, "scale_embedding": "scale_embedding"},
+    fixed={**BART.fixed, "norm_position": "pre"},
+    built_in={
+        **NO_LAYER_DROP,
+        "tie_word_embeddings": True,
+        "normalize_before": True,
+        "normalize_embedding": True,
+        "add_final_layer_norm": True,
+        "static_position_embeddings": False,
+    },
+    defaults={**BART.defaults, "scale_embedding": False},
+    written={"activation_dropout": "hidden_dropout"},  # our pre-norm stacks have it
+    tokens={"decoder_start_token_id": "pad", "forced_eos_token_id": "sep"},
+)

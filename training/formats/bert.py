@@ -1,33 +1,19 @@
 """BERT (arXiv:1810.04805): BertForMaskedLM, BertForPreTraining."""
 
-from collections.abc import Iterable, Mapping
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from typing import Final
 
-from preprocessing.tokenization import Vocab
-from training.formats.format import (
-    Config,
-    Names,
-    Tensors,
-    Weights,
-    gather,
-    heads_of,
-    losses_in,
-    make_masked_lm_pipeline,
-    make_pooled_heads,
-    our_keys,
-    rename,
-    their_keys,
-)
-from training.losses import MaskedTokens, SentencePair, has_transform
+from training.formats.format import Format, ModelClass
+from training.formats.keys import Config, Keys, activation, at_least_one
+from training.formats.names import Names, Weights
+from training.formats.task_classes import make_pooled_heads
+from training.formats.transformers_pipeline import fill_masks
+from training.losses import MaskedTokens, SentencePair
 from training.model_spec import ModelSpec
-from training.specs import Encoder, FullAttention, LearnedPositions
+from training.specs import Encoder, LearnedPositions
 
-pooler = "bert.pooler.dense"
-model_type = "bert"
-by_layer = True
-task_heads = make_pooled_heads("Bert", pooler)
-
+POSITIONS: Final = "trunk.positions.weight"
+POOLER: Final = "bert.pooler.dense"
 NAMES: Names = {
     "trunk.tokens": ["bert.embeddings.word_embeddings"],
     "trunk.positions": ["bert.embeddings.position_embeddings"],
@@ -42,104 +28,90 @@ NAMES: Names = {
     "heads.masked_tokens": ["cls.predictions"],
     "heads.masked_tokens.transform": ["cls.predictions.transform.dense"],
     "heads.masked_tokens.norm": ["cls.predictions.transform.LayerNorm"],
-    "heads.pair_label.pooler": ["bert.pooler.dense"],
+    "heads.pair_label.pooler": [POOLER],
     "heads.pair_label.classify": ["cls.seq_relationship"],
 }
-
-pipeline = partial(make_masked_lm_pipeline, NAMES)
-KEYS = {
+KEYS: Keys = {
     "num_hidden_layers": "num_hidden_layers",
     "hidden_size": "hidden_size",
     "num_attention_heads": "num_attention_heads",
     "intermediate_size": "intermediate_size",
     "norm_eps": "layer_norm_eps",
     "position_embedding.max_position_embeddings": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "activation": "hidden_act",
+    "type_vocab_size": at_least_one("type_vocab_size"),
+    "activation": activation("hidden_act"),
     "hidden_dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
     "init_std": "initializer_range",
 }
-BUILT_IN = {
+FIXED: Config = {"kind": "encoder", "norm_position": "post", "position_embedding.kind": "learned"}
+BUILT_IN: Config = {
     "tie_word_embeddings": True,
-    "position_embedding_type": "absolute",
+    "position_embedding_type": "absolute",  # of older versions of transformers
     "is_decoder": False,
     "add_cross_attention": False,
 }
+DEFAULTS: Config = {
+    "intermediate_size": 3_072,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+}
 
 
-def is_like(spec: ModelSpec) -> bool:
-    """Whether a model is like BERT, except for norm position, embedding size and parameter sharing.
+def classes_of(name: str) -> tuple[ModelClass, ...]:
+    """The classes with the heads of BERT.
 
-    The attention mask may be "per_sequence", since it is an argument in transformers.
+    >>> [one.architecture for one in classes_of("Bert")]
+    ['BertForPreTraining', 'BertForMaskedLM']
     """
+    both = ModelClass(f"{name}ForPreTraining", (MaskedTokens(), SentencePair()))
+    return both, ModelClass(f"{name}ForMaskedLM", (MaskedTokens(),))
+
+
+def with_mask_argument(state: Weights, spec: ModelSpec) -> tuple[Weights, ModelSpec]:
+    """The same model with full attention: the attention mask of a sequence is an argument in transformers."""
+    if spec.model.kind != "encoder" or spec.model.attention_mask != "per_sequence":
+        return state, spec
+    return state, replace(spec, model=replace(spec.model, attention_mask="bidirectional"))
+
+
+def from_zero(state: Weights, spec: ModelSpec) -> tuple[Weights, ModelSpec]:
+    """The same model without the unused first rows of the position table: positions of transformers start at 0."""
+    state, spec = with_mask_argument(state, spec)
     trunk = spec.model
-    return (
-        isinstance(trunk, Encoder)
-        and trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
-        and isinstance(trunk.position_embedding, LearnedPositions)
-        and trunk.type_vocab_size > 0
-        and trunk.num_languages == 0
-        and trunk.attention_mask != "causal"
-        and isinstance(trunk.attention_window, FullAttention)
-        and all(has_transform(loss, trunk) for loss in spec.losses if loss.logits_for == "masked")
-    )
+    if not (isinstance(trunk, Encoder) and isinstance(trunk.position_embedding, LearnedPositions)):
+        return state, spec
+    offset, longest = trunk.position_embedding.offset, trunk.longest
+    positions = replace(trunk.position_embedding, max_position_embeddings=longest, offset=0)
+    state = {name: tensor[offset:] if name == POSITIONS else tensor for name, tensor in state.items()}
+    return state, replace(spec, model=replace(trunk, position_embedding=positions))
 
 
-def is_plain(spec: ModelSpec) -> bool:
-    """Whether a model is like BERT, except for norm position."""
-    trunk = spec.model
-    return (
-        is_like(spec)
-        and isinstance(trunk, Encoder)
-        and trunk.parameter_sharing == "none"
-        and trunk.table_width == trunk.hidden_size
-    )
-
-
-def architecture(spec: ModelSpec, pad: int | None) -> str | None:
-    if not (is_plain(spec) and spec.model.norm_position == "post"):
-        return None
-    if heads_of(spec) == {"masked_tokens", "pair_label"}:
-        return "BertForPreTraining"
-    return "BertForMaskedLM" if heads_of(spec) == {"masked_tokens"} else None
-
-
-def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    return their_keys(spec.model, KEYS) | {"max_position_embeddings": spec.model.longest}
-
-
-def spec(config: Config, tensors: Weights) -> ModelSpec:
-    losses = losses_in(tensors, NAMES, (MaskedTokens(), SentencePair()))
-    trunk = encoder(our_keys(config, KEYS, BUILT_IN))
-    return ModelSpec(model=trunk, losses=losses, vocab_size=config["vocab_size"])
-
-
-def encoder(keys: Mapping[str, Any], offset: int = 0, **more: Any) -> Encoder:
-    """Build an Encoder from our keys; a config.json without a number of positions means 512."""
-    rows = keys.get("position_embedding.max_position_embeddings", 512)
-    others = {key: value for key, value in keys.items() if key != "position_embedding.max_position_embeddings"}
-    return Encoder(**others, position_embedding=LearnedPositions(max_position_embeddings=rows, offset=offset), **more)
-
-
-def theirs(state: Weights, spec: ModelSpec) -> Tensors:
-    return rename(from_zero(state, spec), NAMES)
-
-
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
-    return gather({modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
-
-
-def from_zero(state: Weights, spec: ModelSpec) -> Weights:
-    """Remove the unused first rows of the position embeddings, since positions of transformers start at 0."""
-    table = "trunk.positions.weight"
-    return {**state, table: state[table][spec.model.position_embedding.offset :]} if table in state else state
-
-
-def modern(name: str) -> str:
+def modernize(name: str) -> str:
     """Return the current name in transformers; old files have gamma and beta.
 
-    >>> modern("bert.embeddings.LayerNorm.gamma")
+    >>> modernize("bert.embeddings.LayerNorm.gamma")
     'bert.embeddings.LayerNorm.weight'
     """
     return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+
+BERT: Final = Format(
+    model_type="bert",
+    classes=classes_of("Bert"),
+    names=NAMES,
+    keys=KEYS,
+    fixed=FIXED,
+    built_in=BUILT_IN,
+    defaults=DEFAULTS,
+    pooler=POOLER,
+    task_heads=make_pooled_heads("Bert", POOLER),
+    pipeline_of=fill_masks,
+    modern=modernize,
+    as_class=from_zero,
+)

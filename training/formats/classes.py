@@ -9,8 +9,9 @@ from typing import Any, Final
 from preprocessing.errors import BadInput
 from training.formats import sharded
 from training.formats.all import FORMATS
-from training.formats.format import ModelFormat, TransformersPipeline
+from training.formats.format import Format
 from training.formats.spec_file import read_json, write_json
+from training.formats.transformers_pipeline import TransformersPipeline
 from training.model_spec import ModelSpec
 
 TASK_PIPELINES: Final = {  # by the end of the name of a class with a task head
@@ -42,10 +43,13 @@ def auto_class(architecture: str) -> str:
     >>> auto_class("BertForPreTraining"), auto_class("GPT2LMHeadModel"), auto_class("BertModel")
     ('AutoModelForPreTraining', 'AutoModelForCausalLM', 'AutoModel')
     """
-    kinds = {"ForMaskedLM": "ForMaskedLM", "ForConditionalGeneration": "ForSeq2SeqLM", "LMHeadModel": "ForCausalLM"}
-    kinds = {"WithLMHeadModel": "ForPreTraining", "ForPreTraining": "ForPreTraining"} | kinds
-    tasks = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
-    kinds |= {name: name for name in tasks} | {"ForQuestionAnsweringSimple": "ForQuestionAnswering"}
+    kinds = {
+        "WithLMHeadModel": "ForPreTraining",
+        "LMHeadModel": "ForCausalLM",
+        "ForConditionalGeneration": "ForSeq2SeqLM",
+        "ForQuestionAnsweringSimple": "ForQuestionAnswering",
+    }
+    kinds |= {name: name for name in ("ForPreTraining", "ForMaskedLM", "ForCausalLM", *TASK_PIPELINES)}
     return "AutoModel" + next((auto for suffix, auto in kinds.items() if architecture.endswith(suffix)), "")
 
 
@@ -97,7 +101,7 @@ def exportable_part(spec: ModelSpec) -> ModelSpec:
     return replace(spec, losses=losses) if losses else spec
 
 
-def choose_format(spec: ModelSpec, pad: int | None) -> tuple[ModelFormat, str]:
+def choose_format(spec: ModelSpec, pad: int | None) -> tuple[Format, str]:
     """The format and the class of transformers for `spec`. Raises BadInput if there is none."""
     for format in FORMATS:
         if architecture := format.architecture(spec, pad):

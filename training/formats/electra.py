@@ -4,51 +4,23 @@ The discriminator of a generator_discriminator is exported, and loaded as an Enc
 `half`: an Encoder with the loss masked_tokens, which other classes of transformers support too.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Final, Literal
 
-from preprocessing.tokenization import Vocab
-from training.formats import bert
-from training.formats.format import (
-    Config,
-    Names,
-    TaskHeads,
-    Tensors,
-    TransformersPipeline,
-    Weights,
-    add_prefix,
-    explain_missing_heads,
-    gather,
-    losses_in,
-    make_pooled_heads,
-    our_keys,
-    rename,
-    their_keys,
-)
+from training.formats.albert import without_projection
+from training.formats.bert import BERT, with_mask_argument
+from training.formats.format import Format, ModelClass
+from training.formats.keys import Config
+from training.formats.names import Names, Weights, add_prefix, without_heads_in
+from training.formats.roberta import GELU
+from training.formats.task_classes import explain_missing_heads, make_pooled_heads
+from training.formats.transformers_pipeline import TransformersPipeline
 from training.losses import MaskedTokens, ReplacedTokenDetection
 from training.model_spec import ModelSpec
-from training.specs import Encoder, GeneratorDiscriminator
+from training.specs import Architecture, Encoder, GeneratorDiscriminator
 
-pooler = ""
-model_type = "electra"
-by_layer = False
 # A fine-tuned model with a pooler is exported as BERT or, with smaller embeddings, as ALBERT.
-GELU = "the pooler of ELECTRA's classes has a GELU; that of Sesame has a tanh, as in BERT"
-task_heads: TaskHeads = make_pooled_heads("Electra", "") | explain_missing_heads(
-    GELU, "row_label", "row_value", "option_choice"
-)
-
-NAMES: Names = {
-    **add_prefix({ours: names for ours, names in bert.NAMES.items() if ours.startswith("trunk.")}, "bert.", "electra."),
-    "trunk.widen": ["electra.embeddings_project"],
-    "heads.replaced.transform": ["discriminator_predictions.dense"],
-    "heads.replaced.classify": ["discriminator_predictions.dense_prediction"],
-    "heads.masked_tokens.transform": ["generator_predictions.dense"],
-    "heads.masked_tokens.norm": ["generator_predictions.LayerNorm"],
-    "heads.masked_tokens": ["generator_lm_head"],
-}
-KEYS = bert.KEYS | {"embedding_size": "embedding_size"}
+TANH: Final = "the pooler of ELECTRA's classes has a GELU; that of Sesame has a tanh, as in BERT"
 
 
 def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discriminator"]) -> tuple[Weights, ModelSpec]:
@@ -67,40 +39,48 @@ def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discrimin
     return selected, replace(spec, model=net, losses=tuple(loss for loss in spec.losses if loss.head_name == head))
 
 
-def architecture(spec: ModelSpec, pad: int | None) -> str | None:
+def select_discriminator(state: Weights, spec: ModelSpec) -> tuple[Weights, ModelSpec]:
+    """The discriminator of both models; another model unchanged."""
     if isinstance(spec.model, GeneratorDiscriminator):
-        spec = half({}, spec, "discriminator")[1]
-    trunk = spec.model
-    if not isinstance(trunk, Encoder) or trunk.norm_position != "post" or trunk.position_embedding.offset:
-        return None
-    wide = replace(spec, model=replace(trunk, embedding_size=0))  # the class supports smaller embeddings
-    detects = spec.losses == (ReplacedTokenDetection(weight=spec.losses[0].weight),)
-    return "ElectraForPreTraining" if detects and bert.is_plain(wide) else None
+        return half(state, spec, "discriminator")
+    return with_mask_argument(state, spec)
 
 
-def config(spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
-    trunk = spec.model.net("discriminator")
-    return their_keys(trunk, KEYS) | {"embedding_size": trunk.table_width}
-
-
-def pipeline(config: Config) -> TransformersPipeline:
+def extract_features(names: Names, config: Config) -> TransformersPipeline:
     """Feature extraction: no pipeline uses the predictions of a discriminator."""
     return TransformersPipeline("feature-extraction", "ElectraModel", unused=("discriminator_predictions.",))
 
 
-def spec(config: Config, tensors: Weights) -> ModelSpec:
-    keys = {"embedding_size": 128} | our_keys(config, KEYS, bert.BUILT_IN)
-    if keys["embedding_size"] == keys["hidden_size"]:
-        keys["embedding_size"] = 0
-    losses = losses_in(tensors, NAMES, (MaskedTokens(), ReplacedTokenDetection()))
-    return ModelSpec(model=bert.encoder(keys), losses=losses, vocab_size=config["vocab_size"])
+def simplify(trunk: Architecture, tensors: Weights) -> Architecture:
+    """The encoder without an embedding size that is the hidden size."""
+    assert isinstance(trunk, Encoder)
+    return without_projection(trunk)
 
 
-def theirs(state: Weights, spec: ModelSpec) -> Tensors:
-    if isinstance(spec.model, GeneratorDiscriminator):
-        state, spec = half(state, spec, "discriminator")
-    return rename(state, NAMES)
-
-
-def ours(tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
-    return gather({bert.modern(name): tensor for name, tensor in tensors.items()}, NAMES, wanted)
+ELECTRA: Final[Format] = replace(
+    BERT,
+    model_type="electra",
+    classes=(
+        ModelClass("ElectraForMaskedLM", (MaskedTokens(),), GELU),
+        ModelClass("ElectraForPreTraining", (ReplacedTokenDetection(),)),
+    ),
+    names={
+        **without_heads_in(add_prefix(BERT.names, "bert.", "electra.")),
+        "trunk.widen": ["electra.embeddings_project"],
+        "heads.replaced.transform": ["discriminator_predictions.dense"],
+        "heads.replaced.classify": ["discriminator_predictions.dense_prediction"],
+        "heads.masked_tokens.transform": ["generator_predictions.dense"],
+        "heads.masked_tokens.norm": ["generator_predictions.LayerNorm"],
+        "heads.masked_tokens": ["generator_lm_head"],
+    },
+    keys={**BERT.keys, "embedding_size": "embedding_size"},
+    defaults={**BERT.defaults, "intermediate_size": 1_024, "embedding_size": 128},
+    pooler="",
+    task_heads={
+        **make_pooled_heads("Electra", ""),
+        **explain_missing_heads(TANH, "row_label", "row_value", "option_choice"),
+    },
+    pipeline_of=extract_features,
+    as_class=select_discriminator,
+    check_tensors=simplify,
+)

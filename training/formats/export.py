@@ -19,7 +19,7 @@ from preprocessing.sampling import ExampleSpec
 from preprocessing.tokenization import Vocab, with_open_sentinels
 from training.formats import sharded
 from training.formats.classes import choose_format, exportable_part, without_heads
-from training.formats.format import ModelFormat
+from training.formats.format import Format
 from training.formats.spec_file import write_json
 from training.formats.weights import Weights
 from training.model_spec import ModelSpec
@@ -75,15 +75,15 @@ def save_tokenizer(vocab: Vocab, trunk: Architecture, out: Path, more: Mapping[s
 
 
 def by_layer(
-    format: ModelFormat, state: Weights, names_to_export: Iterable[str], spec: ModelSpec, pooler: str = ""
+    format: Format, state: Weights, names_to_export: Iterable[str], spec: ModelSpec, pooler: str = ""
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the named tensors in the format of transformers, and a pooler if it is missing.
 
-    One layer is converted at a time, if the format allows it.
+    One layer is converted at a time.
     """
     groups: dict[str, list[str]] = {}
     for name in names_to_export:
-        match = re.match(r".*?\.\d+\.", name) if format.by_layer else None
+        match = re.match(r".*?\.\d+\.", name)
         groups.setdefault(match[0] if match else "", []).append(name)
     names = set[str]()
     for group in groups.values():
@@ -92,6 +92,7 @@ def by_layer(
         while tensors:  # frees each tensor as soon as it is written
             name = next(iter(tensors))
             yield name, tensors.pop(name)
+    yield from format.constants(spec).items()
     yield from _pooler(pooler, names, spec.model).items()
 
 

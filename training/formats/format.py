@@ -1,211 +1,217 @@
-"""The interface of a format of transformers, and shared functions: tables that map our names and keys to theirs."""
+"""A format of transformers as a value: tables of classes, names of weights and keys of config.json.
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
+A model is exported in a format if one of its classes has the heads, and if config.json, read again, has the same
+function (round_trip.py). A key that no table has is read with its default. So a model with another value is refused.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from preprocessing.spec import part
 from preprocessing.tokenization import Vocab
-from training.formats.transformers_pipeline import TransformersPipeline
+from training.formats.keys import Config, Keys, get_key, nest, read_keys, require_values, write_keys
+from training.formats.names import Names, Reshape, Tensors, Weights, gather, is_of_task, rename
+from training.formats.round_trip import is_same_function, is_same_head, normal_form
+from training.formats.task_classes import TaskHeads
+from training.formats.transformers_pipeline import TransformersPipeline, generate_text
 from training.losses import Loss
 from training.model_spec import ModelSpec
-from training.specs import Stack
+from training.specs import Architecture
 
 if TYPE_CHECKING:  # formats are imported without torch
     from torch import Tensor
 
-Weights = Mapping[str, "Tensor"]
-Tensors = dict[str, "Tensor"]
-Config = Mapping[str, Any]
-Names = Mapping[str, Sequence[str]]
-"""Maps our modules to those of transformers. * is the layer index. If there are several names, our tensor is the
-concatenation of theirs."""
+PAD: Final = "pad_token_id"
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+EVERYWHERE: Final[Config] = MappingProxyType({"quantization_config": None})
+"""The only supported values of keys that all config classes have."""
+
+Convert = Callable[[Weights, ModelSpec], tuple[Weights, ModelSpec]]
 
 
-class TaskHeadClass(NamedTuple):
-    """A class of transformers that computes the same as the trunk with a task head of Sesame."""
+class ModelClass(NamedTuple):
+    """A class of transformers with the heads of these losses."""
 
     architecture: str
-    names: Names  # maps modules of our head to those of the class
-    config: Config = MappingProxyType({})  # additional keys of config.json
-    tokenizer: Config = MappingProxyType({})  # additional keys of tokenizer_config.json
-    # Our bias that gets the bias of the last layer, if the class has no such bias: that of the norm below the head.
-    # {last} is the index of the last block.
-    bias_into: str = ""
+    losses: tuple[Loss, ...]
+    requires: Config = NOTHING  # values of our keys that its head has built in
+
+    def suits(self, trunk: Architecture) -> bool:
+        """Whether its losses can have the attention mask of a model."""
+        return all(trunk.attention_mask in loss.sees for loss in self.losses)
+
+    def has_heads_of(self, spec: ModelSpec) -> bool:
+        """Whether it has the heads of a model, and no others."""
+        if not self.suits(spec.model):
+            return False
+        names = {loss.head_name: loss for loss in spec.losses}
+        fit = (
+            loss.head_name in names and is_same_head(names[loss.head_name], loss, spec.model) for loss in self.losses
+        )
+        return len(names) == len(self.losses) and all(fit)
+
+    def require_keys(self, trunk: Architecture) -> None:
+        """Raise ValueError if a key has another value than the head."""
+        for key, value in self.requires.items():
+            if (given := get_key(trunk, key)) != value:
+                raise ValueError(f"invalid {key}: got {given!r}, expected {value!r} for {self.architecture}")
 
 
-TaskHeads = Mapping[str, TaskHeadClass | str]
-"""By kind of fine-tuning target: the class, or the reason why no class computes the same."""
-
-TASK_KINDS: Final = ("row_label", "row_value", "token_tag", "answer_span", "option_choice")
-"""The kinds of fine-tuning targets (finetuning/targets.py) for which transformers has classes."""
+def keep_model(state: Weights, spec: ModelSpec) -> tuple[Weights, ModelSpec]:
+    """The model unchanged."""
+    return state, spec
 
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
+def keep_name(name: str, spec: ModelSpec) -> str:
+    """The name unchanged."""
+    return name
 
 
-class ModelFormat(Protocol):
-    """A model type of transformers, as a module of this directory: the supported models, and names of keys and
-    weights."""
+def add_no_constants(spec: ModelSpec) -> Tensors:
+    """No tensors."""
+    return {}
 
-    @property
-    def model_type(self) -> str: ...
 
-    @property
-    def pooler(self) -> str:
-        """The name of the pooler in the class without heads; "" if it has none."""
+def accept_tensors(trunk: Architecture, tensors: Weights) -> Architecture:
+    """The architecture unchanged."""
+    return trunk
 
-    @property
-    def task_heads(self) -> TaskHeads:
-        """The classes with task heads, for each of TASK_KINDS."""
 
-    @property
-    def by_layer(self) -> bool:
-        """Whether tensors can be converted one layer at a time."""
+@dataclass(frozen=True, eq=False)
+class Format:
+    """A model type of transformers. Functions are for what tables cannot express."""
 
-    def architecture(self, spec: ModelSpec, pad: int | None, /) -> str | None:
-        """The class of transformers that computes the same as `spec`, or None."""
+    model_type: str
+    classes: tuple[ModelClass, ...]
+    names: Names
+    keys: Keys
+    fixed: Config
+    """Values of our keys that the classes have built in, with the kinds of the model and its parts."""
+    built_in: Config
+    """The only supported values of other keys of config.json."""
+    defaults: Config
+    """Values in transformers of keys that config.json lacks."""
+    task_heads: TaskHeads
+    """The classes with task heads, for each of TASK_KINDS."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Keys of config.json that are written from our keys, and not read."""
+    constant_keys: Config = field(default_factory=dict)
+    """Further keys of config.json, which are not read."""
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    """Keys of config.json with the ID of a special token: its name in a vocabulary."""
+    old_keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of older files, with their current names."""
+    transposed: tuple[str, ...] = ()
+    """Ends of the names of their matrices that have the inputs first."""
+    pooler: str = ""
+    """The name of the pooler in the class without heads; "" if it has none."""
+    pipeline_of: Callable[[Names, Config], TransformersPipeline] = generate_text
+    """The pipeline for a model with a config.json."""
+    modern: Callable[[str], str] = str
+    """The current name of a tensor of an older file."""
+    as_class: Convert = keep_model
+    """The same function in the form of the classes, if they have no key for ours: weights, and spec."""
+    place_of: Callable[[str, ModelSpec], str] = keep_name
+    """The name in the form of the classes of one of our tensors; of one of its copies, if there are several."""
+    reshape: Reshape | None = None
+    """Conversion of tensors with another shape."""
+    constants: Callable[[ModelSpec], Tensors] = add_no_constants
+    """Tensors of transformers that are not weights in our model."""
+    check_tensors: Callable[[Architecture, Weights], Architecture] = accept_tensors
+    """The architecture, corrected by what only tensors show. Raises ValueError if they are not supported."""
 
-    def config(self, spec: ModelSpec, vocab: Vocab, /) -> dict[str, Any]:
+    def architecture(self, spec: ModelSpec, pad: int | None) -> str | None:
+        """The class of transformers that computes the same as `spec`, or None. `pad` is the padding ID."""
+        try:
+            form = self.as_class({}, spec)[1]
+            architecture = next((one.architecture for one in self.classes if self._has_class(one, form)), None)
+            if architecture is None:
+                return None
+            config = self._write(form)
+            return architecture if config.get(PAD, pad) == pad and self._reads(config, form) else None
+        except ValueError:  # a value that config.json cannot express
+            return None
+
+    def _reads(self, config: Config, form: ModelSpec) -> bool:
+        """Whether config.json, read again, has the same function."""
+        again = ModelSpec(model=self.read(config), losses=form.losses, vocab_size=form.vocab_size)
+        return is_same_function(self.as_class({}, again)[1].model, form.model)
+
+    def _has_class(self, one: ModelClass, form: ModelSpec) -> bool:
+        return one.has_heads_of(form) and all(get_key(form.model, key) == x for key, x in one.requires.items())
+
+    def config(self, spec: ModelSpec, vocab: Vocab) -> dict[str, Any]:
         """The content of config.json, without the shared keys of export.py; it may override these."""
+        tokens = {key: getattr(vocab, token) for key, token in self.tokens.items()}
+        return self._write(self.as_class({}, spec)[1]) | tokens
 
-    def pipeline(self, config: Config, /) -> TransformersPipeline:
+    def _write(self, form: ModelSpec) -> dict[str, Any]:
+        """The keys that tables have, and those whose default in transformers is not supported."""
+        trunk = normal_form(form.model)
+        unusual = {key: value for key, value in self.built_in.items() if self.defaults.get(key, value) != value}
+        written = {theirs: get_key(trunk, ours) for theirs, ours in self.written.items()}
+        return nest(write_keys(trunk, self.keys) | unusual | dict(self.constant_keys) | written)
+
+    def pipeline(self, config: Config) -> TransformersPipeline:
         """The pipeline for a model with this config.json."""
+        return self.pipeline_of(self.names, config)
 
-    def spec(self, config: Config, tensors: Weights, /) -> ModelSpec:
+    def read(self, config: Config) -> Architecture:
+        """The architecture in a config.json. Raises KeyError, TypeError or ValueError if it is not supported."""
+        config = self._modernize(config)
+        require_values(config, {**self.built_in, **EVERYWHERE})
+        trunk: Architecture = part(Architecture, nest({**self.fixed, **read_keys(config, self.keys)}))
+        return trunk
+
+    def spec(self, config: Config, tensors: Weights) -> ModelSpec:
         """The spec of a directory of transformers. Raises KeyError, TypeError or ValueError if it is not supported."""
+        trunk = self.check_tensors(self.read(config), tensors)
+        losses = self._losses_in(trunk, tensors)
+        for one in self.classes:
+            if one.losses == losses and not is_of_task(tensors):
+                one.require_keys(trunk)
+        return ModelSpec(model=trunk, losses=losses, vocab_size=self._modernize(config)["vocab_size"])
 
-    def theirs(self, state: Weights, spec: ModelSpec, /) -> Tensors:
+    def _modernize(self, config: Config) -> dict[str, Any]:
+        renamed = {new: config[old] for old, new in self.old_keys.items() if old in config}
+        return {**nest(self.defaults), **nest(renamed), **config}
+
+    def _losses_in(self, trunk: Architecture, tensors: Weights) -> tuple[Loss, ...]:
+        """The losses of the class, if only one suits the attention mask; else those whose heads have tensors.
+
+        With a task head, there is none: the first one.
+        """
+        suitable = [one.losses for one in self.classes if one.suits(trunk)]
+        if len(suitable) == 1:
+            return suitable[0]
+        candidates = tuple(dict.fromkeys(loss for losses in suitable for loss in losses))
+        heads = {ours.split(".")[1] for ours, theirs in self.names.items() if f"{theirs[0]}.weight" in tensors}
+        found = tuple(loss for loss in candidates if loss.head_name in heads)
+        return found or (candidates[:1] if is_of_task(tensors) else ())
+
+    def theirs(self, state: Weights, spec: ModelSpec) -> Tensors:
         """Convert our tensors to those of transformers."""
+        state, form = self.as_class(state, spec)
+        parameters = form.model.tensors(form.vocab_size).parameters()
+        fused = {f"trunk.{one.name}": one.fused for one in parameters if one.fused}
 
-    def ours(self, tensors: Weights, spec: ModelSpec, wanted: Iterable[str], /) -> Tensors:
+        def to_theirs(ours: str, theirs: str, piece: "Tensor") -> "Tensor":
+            piece = self.reshape.to_theirs(ours, piece, form.model) if self.reshape else piece
+            return piece.T if theirs.endswith(self.transposed) else piece
+
+        return rename(state, self.names, fused, to_theirs)
+
+    def ours(self, tensors: Weights, spec: ModelSpec, wanted: Iterable[str]) -> Tensors:
         """Convert tensors of transformers to ours, those in `wanted`. Raises KeyError with the name of a missing
         tensor."""
+        places = {name: self.place_of(name, spec) for name in wanted}
+        modern = {self.modern(name): tensor for name, tensor in tensors.items()}
 
+        def to_ours(ours: str, theirs: str, piece: "Tensor") -> "Tensor":
+            piece = piece.T if theirs.endswith(self.transposed) else piece
+            return self.reshape.to_ours(ours, piece, spec.model) if self.reshape else piece
 
-def rename(state: Weights, names: Names, input_first: tuple[str, ...] = ()) -> Tensors:
-    """Rename our tensors to theirs; split a tensor that corresponds to several of theirs."""
-    tensors: Tensors = {}
-    for name, tensor in state.items():
-        theirs = their_names(name, names)
-        for piece_name, piece in zip(theirs, tensor.chunk(len(theirs)), strict=True):
-            tensors[piece_name] = (piece.T if piece_name.endswith(input_first) else piece).contiguous()
-    return tensors
-
-
-def gather(tensors: Weights, names: Names, wanted: Iterable[str], input_first: tuple[str, ...] = ()) -> Tensors:
-    """Return our tensors `wanted`; concatenate those that correspond to several of theirs."""
-    import torch
-
-    state: Tensors = {}
-    for name in wanted:
-        pieces = [(theirs, tensors[theirs]) for theirs in their_names(name, names)]
-        state[name] = torch.cat([piece.T if theirs.endswith(input_first) else piece for theirs, piece in pieces])
-    return state
-
-
-def their_names(ours: str, names: Names) -> list[str]:
-    """
-    >>> their_names("trunk.blocks.7.attention.out.bias", {"trunk.blocks.*.attention.out": ["h.*.attn.c_proj"]})
-    ['h.7.attn.c_proj.bias']
-    """
-    module, _, leaf = ours.rpartition(".")
-    number = "".join(re.findall(r"\d+", module))
-    return [f"{name.replace('*', number)}.{leaf}" for name in names[re.sub(r"\d+", "*", module)]]
-
-
-def add_prefix(names: Names, old: str, new: str) -> dict[str, list[str]]:
-    """Replace the prefix of the names of transformers.
-
-    >>> add_prefix({"trunk.tokens": ["bert.embeddings.word_embeddings"]}, "bert.", "ernie.")
-    {'trunk.tokens': ['ernie.embeddings.word_embeddings']}
-    """
-    return {ours: [re.sub(f"^{re.escape(old)}", new, name) for name in theirs] for ours, theirs in names.items()}
-
-
-def make_masked_lm_pipeline(names: Names, config: Config) -> TransformersPipeline:
-    """The pipeline that fills masks. `names` are those of the format: its class has no head for sentence pairs.
-
-    >>> heads = {"heads.pair_label.classify": ["cls.seq_relationship"]}
-    >>> make_masked_lm_pipeline(heads, {"architectures": ["BertForPreTraining"]})[1:]
-    ('BertForMaskedLM', '', ('cls.seq_relationship.',))
-    """
-    of_pairs = [name for ours, theirs in names.items() if ours.startswith("heads.pair_label.") for name in theirs]
-    model_class = config["architectures"][0].replace("ForPreTraining", "ForMaskedLM")
-    return TransformersPipeline("fill-mask", model_class, unused=tuple(f"{name}." for name in of_pairs))
-
-
-def make_pooled_heads(name: str, pooler: str) -> dict[str, TaskHeadClass | str]:
-    """The classes whose heads are a pooler inside the trunk and one linear layer, as in BERT.
-
-    >>> make_pooled_heads("Bert", "bert.pooler.dense")["token_tag"].architecture
-    'BertForTokenClassification'
-    """
-    pool, row = {"summary.pooler": [pooler]}, f"{name}ForSequenceClassification"
-    return {
-        "row_label": TaskHeadClass(row, pool | {"classify": ["classifier"]}),
-        "row_value": TaskHeadClass(row, pool | {"regress": ["classifier"]}),
-        "token_tag": TaskHeadClass(f"{name}ForTokenClassification", {"classify": ["classifier"]}),
-        "answer_span": TaskHeadClass(f"{name}ForQuestionAnswering", {"ends": ["qa_outputs"]}),
-        "option_choice": TaskHeadClass(f"{name}ForMultipleChoice", pool | {"rate": ["classifier"]}),
-    }
-
-
-def explain_missing_heads(reason: str, *kinds: str) -> dict[str, TaskHeadClass | str]:
-    """The same reason for each of these kinds, or for all kinds."""
-    return dict.fromkeys(kinds or TASK_KINDS, reason)
-
-
-def causal_pipeline(config: Config) -> TransformersPipeline:
-    """
-    >>> causal_pipeline({"architectures": ["GPT2LMHeadModel"]}).task
-    'text-generation'
-    """
-    return TransformersPipeline("text-generation", config["architectures"][0])
-
-
-def their_keys(trunk: Stack, keys: Mapping[str, str]) -> dict[str, Any]:
-    """Return values for config.json; `keys` maps our keys (with dots for nested parts) to those of transformers."""
-    config = {theirs: attrgetter(ours)(trunk) for ours, theirs in keys.items()}
-    if "intermediate_size" in keys:
-        config[keys["intermediate_size"]] = trunk.inner_width
-    if "activation" in keys:
-        config[keys["activation"]] = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == trunk.activation)
-    return config
-
-
-def our_keys(config: Config, keys: Mapping[str, str], built_in: Config) -> dict[str, Any]:
-    """Return the values of config.json by our keys; omitted keys must have the same default on both sides.
-
-    `built_in` has the only supported values of other keys. Raises ValueError if one has a different value.
-    """
-    for key, allowed in built_in.items():
-        if config.get(key, allowed) != allowed:
-            raise ValueError(f"invalid {key}: got {config[key]!r}, expected {allowed!r}")
-    values = {ours: config[theirs] for ours, theirs in keys.items() if config.get(theirs) is not None}
-    if "activation" in values:
-        values["activation"] = ACTIVATIONS[values["activation"]]
-    return values
-
-
-def losses_in(tensors: Weights, names: Names, candidates: Collection[Loss]) -> tuple[Loss, ...]:
-    """Return the candidates whose heads have tensors in the file. With a task head, there is none: the first one."""
-    heads = {ours.split(".")[1] for ours, theirs in names.items() if f"{theirs[0]}.weight" in tensors}
-    found = tuple(loss for loss in candidates if loss.head_name in heads)
-    return found or (tuple(candidates)[:1] if is_of_task(tensors) else ())
-
-
-def is_of_task(tensors: Collection[str]) -> bool:
-    """Whether tensors have a task head, by the names that the classes of transformers have in common.
-
-    >>> is_of_task(["bert.pooler.dense.weight", "classifier.weight"]), is_of_task(["cls.predictions.bias"])
-    (True, False)
-    """
-    heads = ("classifier.", "qa_outputs.", "score.", "logits_proj.", "sequence_summary.")
-    return any(name.startswith(heads) for name in tensors)
-
-
-def heads_of(spec: ModelSpec) -> set[str]:
-    """The names of the heads of a model. Losses with the same head are exported alike."""
-    return {loss.head_name for loss in spec.losses}
+        found = gather(modern, self.names, places.values(), to_ours)
+        return {name: found[place] for name, place in places.items()}

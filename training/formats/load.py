@@ -13,7 +13,7 @@ from preprocessing.errors import BadInput
 from training.checkpoint import StoredWeights
 from training.formats import sharded
 from training.formats.all import FORMATS
-from training.formats.format import ModelFormat
+from training.formats.format import Format
 from training.formats.spec_file import read_json
 from training.formats.weights import load_weights
 from training.model import Model
@@ -78,7 +78,7 @@ def model_spec(folder: Path) -> ModelSpec:
     return open_folder(folder)[1]
 
 
-def open_folder(folder: Path) -> tuple[ModelFormat, ModelSpec, dict[str, Tensor]]:
+def open_folder(folder: Path) -> tuple[Format, ModelSpec, dict[str, Tensor]]:
     """Return the format, the spec and the tensors of a directory. Tensors are not read from disk yet."""
     where = folder / "config.json"
     config = read_json(where)
@@ -103,7 +103,7 @@ def empty_weights(spec: ModelSpec) -> dict[str, Tensor]:
 
 
 def convert(
-    folder: Path, format: ModelFormat, spec: ModelSpec, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+    folder: Path, format: Format, spec: ModelSpec, tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return our weights `wanted`. Raises BadInput if one is missing or has another shape."""
     file = folder / "model.safetensors"
@@ -122,7 +122,7 @@ def convert(
 
 
 def _refuse_other_layers(
-    folder: Path, format: ModelFormat, spec: ModelSpec, tensors: Iterable[str], empty: Mapping[str, Tensor]
+    folder: Path, format: Format, spec: ModelSpec, tensors: Iterable[str], empty: Mapping[str, Tensor]
 ) -> None:
     """Raise BadInput if the files have more layers than config.json: the model would not be the one in the files."""
     used, stored = _count_layers(format.theirs(empty, spec)), _count_layers(tensors)

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from preprocessing.errors import BadInput
+from training.formats.round_trip import TRAINS_ONLY
 from training.specs import Architecture, Encoder, GeneratorDiscriminator
 
 log = logging.getLogger(__name__)
 
 FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # for each, the segment of BERT that initializes it, as in UniLM's code
 # Keys that a run may change: they concern the training, or the text that a token attends to.
-FREE: Final = frozenset(
+FREE: Final = TRAINS_ONLY | frozenset(
     {
-        "hidden_dropout",
-        "attention_dropout",
-        "init_method",
-        "init_std",
-        "scale_residual_init",
         "norm_eps",
         "attention_mask",
         "attention_window",

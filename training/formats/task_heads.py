@@ -23,9 +23,11 @@ from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.electra import half
 from training.formats.export import by_layer, common_config, save_tokenizer
-from training.formats.format import TASK_KINDS, ModelFormat, TaskHeadClass, gather, rename
+from training.formats.format import Format
 from training.formats.load import convert, empty_weights, open_folder
+from training.formats.names import gather, keep_piece, rename
 from training.formats.spec_file import read_json, write_json
+from training.formats.task_classes import TASK_KINDS, TaskHeadClass
 from training.formats.weights import Weights
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model_spec import ModelSpec
@@ -51,7 +53,7 @@ class TaskWeights:
 class _Choice(NamedTuple):
     """The format, the spec that it exports, and the class with the head."""
 
-    format: ModelFormat
+    format: Format
     spec: ModelSpec
     head: TaskHeadClass
 
@@ -110,7 +112,7 @@ def task_from_transformers(folder: Path) -> TaskWeights:
     last = [name for name in modules if head.bias_into and name.endswith("bias")]
     try:
         wanted = [name for name in modules if name not in last]
-        state |= gather(tensors, _with_prefix(head.names, kind), wanted)
+        state |= gather(tensors, _with_prefix(head.names, kind), wanted, keep_piece)
     except KeyError as error:
         raise BadInput(
             f"{folder}: missing tensor {error.args[0]}, which its class {head.architecture} requires; download the "
@@ -178,7 +180,8 @@ def _tensors(choice: _Choice, state: Weights, spec: ModelSpec, kind: str) -> Ite
     names = _with_prefix(choice.head.names, kind)
     head = {name: tensor for name, tensor in state.items() if name.startswith(f"heads.{kind}.")}
     left = {f"heads.{kind}.{list(choice.head.names)[-1]}.bias"} if choice.head.bias_into else set()
-    yield from rename({name: tensor for name, tensor in head.items() if name not in left}, names).items()
+    kept = {name: tensor for name, tensor in head.items() if name not in left}
+    yield from rename(kept, names, {}, keep_piece).items()
 
 
 def _with_prefix(names: Mapping[str, Sequence[str]], kind: str) -> dict[str, Sequence[str]]:
@@ -206,7 +209,7 @@ def _choose(spec: ModelSpec, pad: int | None, kind: str) -> _Choice:
     )
 
 
-def _candidates(spec: ModelSpec, pad: int | None) -> Iterator[tuple[ModelFormat, ModelSpec]]:
+def _candidates(spec: ModelSpec, pad: int | None) -> Iterator[tuple[Format, ModelSpec]]:
     """The formats of a trunk, whatever its pretraining heads, each with the spec that it exports."""
     forms = [spec, *([without] if (without := _without_segments_spec(spec)) else [])]
     for form in forms:

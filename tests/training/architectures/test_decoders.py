@@ -11,8 +11,11 @@ from torch.nn import functional as F
 from preprocessing import tokenization
 from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from tests.training.parity import built, gradients, hf, inside, labels_of, loaded, randomized, vocabulary, weights
-from training.formats import gpt1, gpt2, to_transformers
+from training.formats import to_transformers
+from training.formats.gpt1 import GPT1 as GPT1_FORMAT
+from training.formats.gpt2 import GPT2 as GPT2_FORMAT
 from training.formats.load import from_transformers
+from training.formats.opt import OPT as OPT_FORMAT
 from training.losses import NextToken
 from training.model import Model
 from training.model_spec import ModelSpec
@@ -30,13 +33,18 @@ GPT2 = Decoder(
     init_std=0.2,
 )
 GPT1 = replace(GPT2, norm_position="post")
+OPT = replace(
+    GPT2, activation="relu", position_embedding=LearnedPositions(max_position_embeddings=18, offset=2), init_std=0.1
+)
 TRUNKS = {
     "gpt-1": GPT1,
     "gpt-1, relu": replace(GPT1, activation="relu"),
     "gpt-2": GPT2,
+    "opt": OPT,
+    "opt, other sizes": replace(OPT, intermediate_size=96, activation="gelu_tanh", num_attention_heads=8),
     "gpt-2, other sizes": replace(GPT2, intermediate_size=96, activation="gelu", num_attention_heads=8),
 }
-FORMATS = {"gpt-1": gpt1, "gpt-2": gpt2}
+FORMATS = {"gpt-1": GPT1_FORMAT, "gpt-2": GPT2_FORMAT, "opt": OPT_FORMAT}
 
 
 def spec_of(trunk: Decoder) -> ModelSpec:
@@ -103,11 +111,47 @@ def test_gpt_1_of_transformers_has_the_same_logits_after_import(prefix: str, tmp
     spec, _ = from_transformers(tmp_path)
     tensors = {name.replace("transformer.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
-    model.load_state_dict(gpt1.ours(tensors, spec, model.state_dict()))
+    model.load_state_dict(GPT1_FORMAT.ours(tensors, spec, model.state_dict()))
     ours, theirs = batches()
     with torch.no_grad():
         wanted = oracle(input_ids=theirs["input_ids"], attention_mask=inside(theirs).long()).logits[inside(theirs)]
         torch.testing.assert_close(logits_of(model, ours), wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("prefix", ["model.decoder.", "decoder."], ids=["saved today", "from the hub"])
+def test_opt_of_transformers_has_the_same_logits_after_import(prefix: str, tmp_path: Path) -> None:
+    config = hf().OPTConfig(
+        vocab_size=TABLE, max_position_embeddings=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        ffn_dim=96,
+    )  # fmt: skip
+    config._attn_implementation = "eager"
+    oracle = randomized(hf().OPTForCausalLM(config))
+    oracle.save_pretrained(tmp_path)
+    spec, _ = from_transformers(tmp_path)
+    tensors = {name.replace("model.decoder.", prefix): tensor.detach() for name, tensor in oracle.named_parameters()}
+    model = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
+    model.load_state_dict(OPT_FORMAT.ours(tensors, spec, model.state_dict()))
+    ours, theirs = batches()
+    with torch.no_grad():
+        wanted = oracle(input_ids=theirs["input_ids"], attention_mask=inside(theirs).long()).logits[inside(theirs)]
+        torch.testing.assert_close(logits_of(model, ours), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"do_layer_norm_before": False},  # OPT 350M
+        {"word_embed_proj_dim": 16},
+        {"enable_bias": False},
+        {"layer_norm_elementwise_affine": False},
+        {"_remove_final_layer_norm": True},
+    ],
+)
+def test_other_models_of_the_class_of_opt_are_refused(change: dict[str, object]) -> None:
+    config = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 32}
+    assert OPT_FORMAT.read(config).position_embedding.offset == 2
+    with pytest.raises(ValueError, match=f"invalid {next(iter(change))}: got "):
+        OPT_FORMAT.read(config | change)
 
 
 # Banded attention (GPT-3) in every second layer.

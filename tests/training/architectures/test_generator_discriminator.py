@@ -16,7 +16,7 @@ from tests.training.corpora import mini_run
 from training.architectures.layout import layout
 from training.data import open_loader
 from training.engines.local import LocalEngine
-from training.formats import build_model, electra, save_weights
+from training.formats import build_model, half, save_weights
 from training.formats.start import load_init_checkpoint
 from training.loop import pretrain
 from training.losses import Adversarial, Loss, MaskedTokens, ReplacedTokenDetection
@@ -236,7 +236,7 @@ def test_a_uniform_generator_has_no_weights() -> None:
 
 def test_the_exported_discriminator_has_the_same_summary() -> None:
     batch, model = collate_unpadded(rows()), twin()
-    kept, spec = electra.half(model.state_dict(), model.spec, "discriminator")
+    kept, spec = half(model.state_dict(), model.spec, "discriminator")
     alone = Model(spec.model, spec.losses, VOCAB, seed=1).eval()
     alone.load_state_dict(kept)
     torch.testing.assert_close(model.trunk.summary(batch), alone.trunk(batch)[batch["first_at"]])

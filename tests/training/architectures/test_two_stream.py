@@ -16,8 +16,9 @@ from preprocessing import collate
 from preprocessing.schema import IGNORE, Row
 from tests.training import parity
 from tests.training.batches import random_rows, tensors
-from training.formats import to_transformers, xlnet
+from training.formats import to_transformers
 from training.formats.load import from_transformers
+from training.formats.xlnet import XLNET
 from training.losses import MaskedTokens
 from training.model import Model, parameter_groups
 from training.model_spec import ModelSpec
@@ -76,10 +77,10 @@ def with_memory(rows: list[Row], fresh: bool) -> dict[str, Tensor]:
 def oracle(model: Model) -> Any:
     """XLNet of transformers with our weights."""
     spec = model.spec
-    config = parity.hf().XLNetConfig(vocab_size=VOCAB, **xlnet.config(spec, None))  # type: ignore[arg-type]
+    config = parity.hf().XLNetConfig(vocab_size=VOCAB, **XLNET.config(spec, None))  # type: ignore[arg-type]
     config._attn_implementation = "eager"
     theirs = parity.hf().XLNetLMHeadModel(config).eval()
-    state = xlnet.theirs(dict(model.named_parameters()), spec)
+    state = XLNET.theirs(dict(model.named_parameters()), spec)
     missing, left_over = theirs.load_state_dict({name: tensor.detach() for name, tensor in state.items()}, strict=False)
     assert (missing, left_over) == (["lm_loss.weight"], [])
     theirs.tie_weights()
@@ -149,7 +150,7 @@ def test_gradients_equal_those_of_the_oracle() -> None:
     theirs(**inputs, labels=labels_BQ, mems=list(memory)).loss.backward()
     score = model(with_memory(rows, fresh=False))["masked_tokens"]
     (score.loss / score.count).backward()
-    found = xlnet.theirs({name: tensor.grad for name, tensor in model.named_parameters()}, model.spec)
+    found = XLNET.theirs({name: tensor.grad for name, tensor in model.named_parameters()}, model.spec)
     wanted = {name: tensor.grad for name, tensor in theirs.named_parameters()}
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
 
@@ -224,7 +225,7 @@ def test_backward_sequences_have_the_logits_and_gradients_of_the_oracle(unpadded
         (score.loss / score.count).backward()
         wanted.loss.backward()
         memory = [layer.detach() for layer in wanted.mems]
-        found = xlnet.theirs({name: tensor.grad for name, tensor in model.named_parameters()}, model.spec)
+        found = XLNET.theirs({name: tensor.grad for name, tensor in model.named_parameters()}, model.spec)
         gradients = {name: tensor.grad for name, tensor in theirs.named_parameters()}
         torch.testing.assert_close(found, gradients, rtol=0, atol=1e-5)
 
@@ -286,7 +287,7 @@ def test_only_attention_biases_decay_as_in_the_authors_code() -> None:
     model = built()
     names = {id(tensor): name for name, tensor in model.named_parameters()}
     decaying, constant = ({names[id(one)] for one in group["params"]} for group in parameter_groups(model, 0.01))
-    theirs = {name: xlnet.theirs({name: tensor.detach()}, model.spec) for name, tensor in model.named_parameters()}
+    theirs = {name: XLNET.theirs({name: tensor.detach()}, model.spec) for name, tensor in model.named_parameters()}
     for name, tensors_of in theirs.items():
         included = any(re.search("r_[swr]_bias", their) for their in tensors_of)
         excluded = any(re.search("LayerNorm|layer_norm|bias", their) for their in tensors_of)

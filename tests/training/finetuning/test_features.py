@@ -7,7 +7,7 @@ from tests.training.finetuning.nets import ROWS, TRUNKS, batch_of, rows
 from tests.training.parity import hf
 from training.engines import LocalEngine
 from training.finetuning import RowLabel, TaskModel, Tuning, groups, train_head
-from training.formats import bert
+from training.formats.bert import BERT
 from training.losses import MaskedTokens
 from training.model_spec import ModelSpec
 from training.specs import EngineSettings
@@ -25,10 +25,10 @@ def model_of(net: str, features: str = "none") -> TaskModel:
 @torch.no_grad()
 def test_layer_states_equal_the_hidden_states_of_transformers() -> None:
     model, spec = model_of("bert").eval(), ModelSpec(model=TRUNKS["bert"], losses=(MaskedTokens(),), vocab_size=ROWS)
-    config = hf().BertConfig(**bert.config(spec, vocab=None), vocab_size=ROWS)  # type: ignore[arg-type]
+    config = hf().BertConfig(**BERT.config(spec, vocab=None), vocab_size=ROWS)  # type: ignore[arg-type]
     net = hf().BertModel(config, add_pooling_layer=False).eval()
     ours = {name: x for name, x in model.named_parameters() if name.startswith("trunk.")}
-    net.load_state_dict({name.removeprefix("bert."): x for name, x in bert.theirs(ours, spec).items()})
+    net.load_state_dict({name.removeprefix("bert."): x for name, x in BERT.theirs(ours, spec).items()})
     given = rows(1)
     ids, segments = (torch.from_numpy(given[0][name])[None].long() for name in ("input_ids", "token_type_ids"))
     theirs = net(input_ids=ids, token_type_ids=segments, output_hidden_states=True).hidden_states

@@ -24,7 +24,8 @@ from tests.training.parity import hf
 from training.engines.local import LocalEngine
 from training.evaluation.tasks import LabeledTask
 from training.finetuning import LanguageModelTarget, NoAnswer, Target, TaskModel, Tuning, orders, train_head
-from training.formats import bert, gpt2
+from training.formats.bert import BERT
+from training.formats.gpt2 import GPT2
 from training.losses import MaskedTokens, NextToken
 from training.model_spec import ModelSpec
 from training.optimizers import rate
@@ -236,7 +237,7 @@ def spec_of(net: str) -> ModelSpec:
 def oracle(net: str, kind: str, model: TaskModel) -> Any:
     """The model of transformers with our weights."""
     name, layer, last = CLASSES[net, kind]
-    spec, format = spec_of(net), {"bert": bert, "gpt2": gpt2}[net]
+    spec, format = spec_of(net), {"bert": BERT, "gpt2": GPT2}[net]
     state = dict(model.named_parameters())
     bias = state[f"heads.{kind}.{layer}.bias"]
     config = getattr(hf(), f"{name.partition('For')[0]}Config")(

@@ -1,4 +1,4 @@
-"""BART, PEGASUS and T5 compute the same as in transformers, in both directions, and misfits are refused."""
+"""BART, mBART, PEGASUS and T5 compute the same as in transformers, in both directions, and misfits are refused."""
 
 import json
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ from preprocessing.objectives import GapSentenceGeneration
 from preprocessing.schema import Row
 from preprocessing.tokenization import Vocab
 from tests.training.batches import collate_padded, collate_unpadded
-from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5, inside, rows_of, spec_of
+from tests.training.encoder_decoders import BART, MASS, MBART, PEGASUS, T5, inside, rows_of, spec_of
 from tests.training.parity import ONE_PAD, built, gradients, labels_of, loaded, randomized, vocabulary, weights
-from training.formats import bart, pegasus, t5, to_transformers
-from training.formats.format import ModelFormat, rename
+from training.formats import FORMATS, pegasus, to_transformers
+from training.formats.format import Format
 from training.formats.load import from_transformers
 from training.model import Model
 from training.specs import EncoderDecoder, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 
-SPECS = {"bart": spec_of(BART), "pegasus": spec_of(PEGASUS), "t5": spec_of(T5)}
-FORMATS: dict[str, ModelFormat] = {"bart": bart, "pegasus": pegasus, "t5": t5}
+SPECS = {"bart": spec_of(BART), "mbart": spec_of(MBART), "pegasus": spec_of(PEGASUS), "t5": spec_of(T5)}
+FORMAT_OF = {format.model_type: format for format in FORMATS}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def logits(model: Model, batch: Mapping[str, Tensor]) -> Tensor:
     return F.linear(model.trunk(batch), model.trunk.table)
 
 
-def assert_alike(model: Model, oracle: Any, format: ModelFormat, rows: list[Row]) -> None:
+def assert_alike(model: Model, oracle: Any, format: Format, rows: list[Row]) -> None:
     """Assert equal logits, loss and gradients, ours without padding and theirs with it."""
     ours, theirs = collate_unpadded(rows), collate_padded(rows, 14, pad=1)
     wanted, score = oracle_output(oracle, theirs, labels=labels_of(theirs)), model(ours)["next_token"]
@@ -72,14 +72,14 @@ def assert_alike(model: Model, oracle: Any, format: ModelFormat, rows: list[Row]
     torch.testing.assert_close(score.loss / score.count, wanted.loss, rtol=0, atol=1e-5)
     wanted.loss.backward()
     (score.loss / score.count).backward()
-    found = rename(gradients(model), format.NAMES)
+    found = format.theirs(gradients(model), model.spec)
     torch.testing.assert_close(found, gradients(oracle), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", SPECS)
 def test_an_exported_model_has_our_logits_loss_and_gradients(family: str, pieces: Path, tmp_path: Path) -> None:
     model = built(SPECS[family])
-    assert_alike(model, exported(model, pieces, tmp_path), FORMATS[family], rows_of(SPECS[family].model))
+    assert_alike(model, exported(model, pieces, tmp_path), FORMAT_OF[family], rows_of(SPECS[family].model))
 
 
 @pytest.mark.parametrize("family", SPECS)
@@ -95,7 +95,7 @@ def test_a_model_of_transformers_has_the_same_logits_loss_and_gradients_here(
     )
     model, rows = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval(), rows_of(SPECS[family].model)
     model.load_state_dict(state)
-    assert_alike(model, oracle, FORMATS[family], rows)
+    assert_alike(model, oracle, FORMAT_OF[family], rows)
 
 
 @pytest.mark.parametrize("family", SPECS)
@@ -128,12 +128,15 @@ def test_a_hidden_source_equals_a_decoder_mask_in_transformers(pieces: Path, tmp
 @pytest.mark.parametrize(
     "trunk",
     [
-        replace(BART, norm_position="pre"),
+        replace(BART, scale_embedding=True),
+        replace(T5, scale_embedding=True),
         replace(BART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=18)),
         replace(BART, norm_eps=1e-12),
         MASS,
         replace(T5, scale_decoder_outputs=False),
         replace(PEGASUS, scale_embedding=False),
+        replace(MBART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=18, offset=1)),
+        replace(MBART, norm_type="rmsnorm"),
         replace(PEGASUS, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=16)),
         replace(PEGASUS, embedding_norm=True),
         replace(PEGASUS, norm_position="post"),
@@ -154,6 +157,9 @@ def test_a_model_that_transformers_does_not_have_is_not_exported(
         ("bart", {"scale_embedding": True}, "invalid scale_embedding: got True"),
         ("t5", {"feed_forward_proj": "gated-gelu"}, "gated-gelu"),
         ("t5", {"tie_word_embeddings": False}, "invalid tie_word_embeddings: got False"),
+        ("mbart", {"add_final_layer_norm": False}, "invalid add_final_layer_norm: got False"),
+        ("mbart", {"normalize_embedding": False}, "invalid normalize_embedding: got False"),
+        ("mbart", {"decoder_attention_heads": 2}, "invalid decoder_attention_heads: got 2, expected 4"),
         ("pegasus", {"scale_embedding": False}, "invalid scale_embedding: got False, expected True"),
         ("pegasus", {"static_position_embeddings": False}, "invalid static_position_embeddings: got False"),
         ("pegasus", {"activation_dropout": 0.1}, "invalid activation_dropout: got 0.1, expected 0.0"),
@@ -170,7 +176,7 @@ def test_a_directory_of_an_unsupported_model_is_refused(
         from_transformers(tmp_path)
 
 
-@pytest.mark.parametrize("family", ["bart", "pegasus"])
+@pytest.mark.parametrize("family", ["bart", "mbart", "pegasus"])
 def test_a_trained_bias_of_logits_is_refused(family: str, pieces: Path, tmp_path: Path) -> None:
     oracle = exported(built(SPECS[family]), pieces, tmp_path)
     oracle.final_logits_bias += 1

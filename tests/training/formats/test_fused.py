@@ -24,6 +24,7 @@ NETS: Mapping[str, ModelSpec] = {
         model=test_generator_discriminator.SMALL, losses=test_generator_discriminator.LOSSES, vocab_size=VOCAB
     ),
     "bart": encoder_decoders.spec_of(encoder_decoders.BART),
+    "mbart": encoder_decoders.spec_of(encoder_decoders.MBART),
     "pegasus": encoder_decoders.spec_of(encoder_decoders.PEGASUS),
     "t5": encoder_decoders.spec_of(encoder_decoders.T5),
     **{
@@ -33,13 +34,13 @@ NETS: Mapping[str, ModelSpec] = {
                 hidden_size=32,
                 num_attention_heads=4,
                 norm_position=norm,
-                position_embedding=LearnedPositions(max_position_embeddings=16),
+                position_embedding=LearnedPositions(max_position_embeddings=16, offset=offset),
                 activation="gelu_tanh",
             ),
             losses=(NextToken(),),
             vocab_size=VOCAB,
         )
-        for name, norm in (("gpt1", "post"), ("gpt2", "pre"))
+        for name, norm, offset in (("gpt1", "post", 0), ("gpt2", "pre", 0), ("opt", "pre", 2))
     },
 }
 # GPT-1 and GPT-2 have queries, keys and values in one tensor; Grover does not
@@ -102,7 +103,7 @@ def test_every_format_is_tested(vocabs: list[Path]) -> None:
         for format in FORMATS
         if format.architecture(spec, pad_of(spec.model)) is not None
     }
-    assert found == {format.model_type for format in FORMATS} - {"ernie"}  # exported as bert
+    assert found == {format.model_type for format in FORMATS}
 
 
 def test_a_fused_parameter_without_its_shapes_fails_the_comparison(

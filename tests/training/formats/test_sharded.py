@@ -149,16 +149,16 @@ def test_transformers_reads_an_export_in_several_files(spec: ModelSpec, tmp_path
 
 
 def test_an_export_converts_one_layer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training.formats import gpt2
+    from training.formats.format import Format
 
     asked: list[int] = []
-    theirs = gpt2.theirs
+    theirs = Format.theirs
 
-    def counted(state: Any, spec: ModelSpec) -> dict[str, Tensor]:
+    def counted(format: Format, state: Any, spec: ModelSpec) -> dict[str, Tensor]:
         asked.append(len({name.split(".")[2] for name in state if ".blocks." in name}))
-        return theirs(state, spec)
+        return theirs(format, state, spec)
 
-    monkeypatch.setattr(gpt2, "theirs", counted)
+    monkeypatch.setattr(Format, "theirs", counted)
     to_transformers(
         weights(built(EXPORTED[1])), EXPORTED[1], vocabulary(ZERO_PAD, tmp_path / "vocab"), tmp_path / "export"
     )

@@ -29,7 +29,7 @@ from training.formats import (
     task_from_transformers,
     task_to_transformers,
 )
-from training.formats.format import TASK_KINDS
+from training.formats.task_classes import TASK_KINDS
 from training.model_spec import ModelSpec
 
 FAMILIES: Final = {  # a recipe of each family, its classes: for rows, tokens, answers and choices; "": refused
@@ -45,6 +45,7 @@ FAMILIES: Final = {  # a recipe of each family, its classes: for rows, tokens, a
     "xlm_clm": ("", "", "", ""),
     "xlnet_base": ("XLNet", "XLNet", "XLNet", "XLNet"),
     "gpt2": ("GPT2", "GPT2", "GPT2", ""),
+    "opt_125m": ("OPT", "", "OPT", ""),
     "gpt1": ("OpenAIGPT", "", "", ""),
     "bart_base": ("", "", "", ""),
     "t5_base": ("", "", "", ""),

@@ -15,7 +15,8 @@ from tests.training.architectures.test_generator_discriminator import LOSSES, SM
 from tests.training.batches import collate_padded, collate_unpadded
 from tests.training.parity import hf
 from training.architectures.layout import layout
-from training.formats import electra, load_weights, save_weights, to_transformers
+from training.formats import half, load_weights, save_weights, to_transformers
+from training.formats.electra import ELECTRA
 from training.formats.load import from_transformers
 from training.losses.heads.replaced_token_detection import original_ids
 from training.model import Model
@@ -50,7 +51,7 @@ def test_published_sizes_have_the_published_number_of_weights(size: str) -> None
     trunk, body, with_head, joint = PUBLISHED[size]
     with torch.device("meta"):
         model = Model(trunk, LOSSES, 30_522, seed=0)
-    kept, _ = electra.half(dict(model.named_parameters()), model.spec, "discriminator")
+    kept, _ = half(dict(model.named_parameters()), model.spec, "discriminator")
     head = sum(tensor.numel() for name, tensor in kept.items() if name.startswith("heads."))
     total = sum(tensor.numel() for tensor in kept.values())
     assert (total - head, total, model.num_parameters) == (body, with_head, joint)
@@ -74,14 +75,14 @@ def test_each_model_has_our_logits_losses_and_gradients_in_transformers(
     trunk: GeneratorDiscriminator, which: Any
 ) -> None:
     model = twin(trunk)
-    state, spec = electra.half(model.state_dict(), model.spec, which)
-    config = electra.config(spec, vocab=None) | {
+    state, spec = half(model.state_dict(), model.spec, which)
+    config = ELECTRA.config(spec, vocab=None) | {
         "vocab_size": VOCAB,
         "pad_token_id": None,
         "attn_implementation": "eager",
     }
     oracle = getattr(hf(), CLASSES[which])(hf().ElectraConfig(**config))
-    found = oracle.load_state_dict(electra.theirs(state, spec), strict=False)
+    found = oracle.load_state_dict(ELECTRA.theirs(state, spec), strict=False)
     assert not found.unexpected_keys
     assert set(found.missing_keys) <= {"generator_lm_head.weight"}  # tied
     ours, theirs = collate_unpadded(rows()), collate_padded(rows(), 14)
@@ -108,7 +109,7 @@ def test_each_model_has_our_logits_losses_and_gradients_in_transformers(
     found.backward()
     output.loss.backward()
     gradients = {name: w.grad for name, w in model.named_parameters() if w.grad is not None}
-    mine = electra.theirs(electra.half(gradients, model.spec, which)[0], spec)
+    mine = ELECTRA.theirs(half(gradients, model.spec, which)[0], spec)
     wanted = {name: w.grad for name, w in oracle.named_parameters() if w.grad is not None}
     assert mine.keys() == wanted.keys()
     for name, gradient in wanted.items():
@@ -119,8 +120,8 @@ def test_each_model_has_our_logits_losses_and_gradients_in_transformers(
 def test_weights_saved_by_transformers_survive_import_and_export_bit_for_bit(
     trunk: GeneratorDiscriminator, which: Any, tmp_path: Path
 ) -> None:
-    spec = electra.half({}, twin(trunk).spec, which)[1]
-    config = electra.config(spec, vocab=None) | {"vocab_size": VOCAB}
+    spec = half({}, twin(trunk).spec, which)[1]
+    config = ELECTRA.config(spec, vocab=None) | {"vocab_size": VOCAB}
     oracle = getattr(hf(), CLASSES[which])(hf().ElectraConfig(**config))
     with torch.no_grad():
         for tensor in oracle.parameters():
@@ -128,7 +129,7 @@ def test_weights_saved_by_transformers_survive_import_and_export_bit_for_bit(
     oracle.save_pretrained(tmp_path)
     came, state = from_transformers(tmp_path)
     assert came == replace(spec, model=replace(spec.model, intermediate_size=spec.model.inner_width))
-    back = electra.theirs(state, came)
+    back = ELECTRA.theirs(state, came)
     assert back.keys() == dict(oracle.named_parameters()).keys()
     assert all(torch.equal(tensor, back[name]) for name, tensor in oracle.named_parameters())
 
@@ -139,7 +140,7 @@ def test_the_discriminator_of_electra_is_exported(words: Path, tmp_path: Path) -
     _, info = hf().ElectraForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
     _, back = from_transformers(tmp_path)
-    kept, _ = electra.half(model.state_dict(), model.spec, "discriminator")
+    kept, _ = half(model.state_dict(), model.spec, "discriminator")
     assert back.keys() == kept.keys()
     assert all(torch.equal(tensor, kept[name]) for name, tensor in back.items())
 

@@ -15,7 +15,7 @@ from preprocessing.errors import BadInput
 from preprocessing.rng import key
 from preprocessing.schema import IGNORE
 from tests.training import modern
-from tests.training.encoder_decoders import BART, MASS, PEGASUS, T5
+from tests.training.encoder_decoders import BART, MASS, MBART, PEGASUS, T5
 from tests.training.encoder_decoders import VOCAB as TABLE
 from tests.training.parity import ONE_PAD, built, loaded, vocabulary, weights
 from training.engines import to_tensors
@@ -61,7 +61,13 @@ GPT1 = replace(GPT2, norm_position="post")
 TRUNKS: dict[str, Architecture] = {
     "gpt-1": GPT1,
     "gpt-2": GPT2,
+    "opt": replace(
+        GPT2,
+        activation="relu",
+        position_embedding=LearnedPositions(max_position_embeddings=LONGEST + 2, offset=2),
+    ),
     "t5": T5,
+    "mbart": replace(MBART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=LONGEST + 2, offset=2)),
     "bart": replace(BART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=LONGEST + 2, offset=2)),
 }
 XL = Decoder(
@@ -102,7 +108,7 @@ OTHERS: dict[str, Architecture] = {
     "t5 1.1": modern.T5_1_1,
     "t5, far": replace(T5, position_embedding=RelativeBias(num_buckets=8, max_distance=6)),
 }
-END, START = 3, {"t5": 1, "t5 1.1": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
+END, START = 3, {"t5": 1, "t5 1.1": 1, "mbart": 1, "bart": 2}  # IDs in the vocabulary of this test: [PAD] and </s>
 MANY = tuple(range(80))  # many end tokens, so that random models end sequences at all lengths
 METHODS: dict[str, tuple[Method, GenerationLimits]] = {
     "greedy": (GreedyDecoding(), GenerationLimits(max_new_tokens=14, ends=(END,))),
