@@ -204,7 +204,7 @@ def find_compute_optimum(flops: float, recipe: Recipe | None = None) -> ComputeO
     same kind of model and objective.
 
     >>> [f"{one.parameters:.3g}" for one in find_compute_optimum(1e21).optima]
-    ['2.86e+09', '2.81e+09', '2.21e+09', '2.78e+09']
+    ['2.86e+09', '2.83e+09', '2.22e+09', '2.78e+09']
     """
     if recipe is None:
         found = (Optimum(each, each.parameters(flops), each.tokens(flops)) for each in APPROACHES)
