@@ -215,9 +215,10 @@ def fit_law(runs: Sequence[LadderRun]) -> ScalingLaw:
     of_slopes, of_offsets = _fit_lines(log_flops, resampled[kept])
 
     def estimate(value: float, drawn: Floats) -> Estimate:
-        has_ends = failed < _MOST_FAILED and any(len(one.runs) > 3 for one in used)
-        low, high = np.percentile(drawn, COVERED) if has_ends else (0.0, 0.0)
-        return Estimate(float(value), (float(low), float(high)) if has_ends else None)
+        if failed > _MOST_FAILED:
+            return Estimate(float(value), None)
+        low, high = np.percentile(drawn, COVERED)
+        return Estimate(float(value), (float(low), float(high)))
 
     of_parameters, of_tokens, of_loss = (estimate(slopes[0, i], of_slopes[:, i]) for i in range(3))
 
@@ -261,13 +262,12 @@ def _resample_minima(profiles: Sequence[IsoflopProfile]) -> Floats:
     designs = [np.vander(np.log([run.parameters / one.center for run in one.runs]), 3) for one in profiles]
     fits = [np.linalg.pinv(design) for design in designs]
     losses = [np.array([run.loss for run in one.runs]) for one in profiles]
-    pool = list[float]()
+    residuals = list[Floats]()
     for design, fit, loss in zip(designs, fits, losses, strict=True):
         hat = design @ fit
-        free = 1 - np.diag(hat)
-        pool += list(((loss - hat @ loss) / np.sqrt(np.maximum(free, 1e-9)))[free > 1e-6])
-    pool_P = np.array(pool or [0.0])
-    pool_P = pool_P - pool_P.mean()
+        residuals.append((loss - hat @ loss) / np.sqrt(1 - np.diag(hat)))
+    pool_P = np.concatenate(residuals)
+    pool_P -= pool_P.mean()
     rng, drawn = np.random.default_rng(SEED), list[Floats]()
     for one, design, fit, loss in zip(profiles, designs, fits, losses, strict=True):
         noise = rng.choice(pool_P, size=(NUM_RESAMPLES, len(loss)))
