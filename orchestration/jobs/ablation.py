@@ -25,6 +25,7 @@ from orchestration.jobs.ablation_trial import FINETUNINGS, LABELS, STEPS, Measur
 from orchestration.jobs.job import Job, JobFlags, open_job
 from orchestration.jobs.pretrain import train
 from orchestration.launch import StopRequest, ray_session, stop_signals
+from orchestration.planning import workload_of
 from orchestration.progress import Report
 from orchestration.reports import ablations, build_tree, training_flops
 from orchestration.reports.ablations import Ablation, AblationRow, Measure, ScalingLaw
@@ -160,12 +161,10 @@ def count_flops(recipe: Recipe) -> float:
     """FLOPs of training. Unlike `training_flops`, it also counts the vocabulary projection of a second loss."""
     others = [loss for loss in recipe.losses if loss.names_tokens][1:]
     table = table_rows(recipe.data.tokenizer) * recipe.model.table_width
-    masked_fraction = recipe.masking.predicted
-    projected = 0.0
+    demand, projected = workload_of(recipe), 0.0
     for phase in recipe.phases:
-        tokens = phase.global_batch_size * phase.seq_length
-        batch = {"lengths": np.array([tokens]), "targets": np.empty(round(masked_fraction * tokens), bool)}
-        projected += phase.steps * sum(loss.count(batch) for loss in others)
+        work = demand.work(phase.global_batch_size, phase.seq_length)
+        projected += phase.steps * sum(loss.targets(work) for loss in others)
     return training_flops(recipe) + 6 * table * projected
 
 
