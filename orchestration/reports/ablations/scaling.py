@@ -65,12 +65,12 @@ def _label(number: int, compute: float) -> str:
 
 
 def _rows(recipe: str, has_position_table: bool) -> Mapping[str, AblationRow]:
-    """The sizes of each budget: six in sequence, one step larger for each budget. A table of positions has no row
-    that is not trained, because all parameters are counted."""
+    """The sizes of each budget: six in sequence, one step larger from the third budget on. A table of positions has
+    no row that is not trained, because all parameters are counted."""
     return {
         _label(number, compute): _row(recipe, number, compute, has_position_table)
         for place, compute in enumerate(_BUDGETS)
-        for number in range(place, place + _SIZES_OF_A_BUDGET)
+        for number in range(place // 2, place // 2 + _SIZES_OF_A_BUDGET)
     }
 
 
