@@ -345,6 +345,7 @@ def plot_profiles(
     _style(right, "optimal parameters")
     left.set_xscale("log")
     left.set_xlabel("parameters")
+    left.tick_params(axis="x", which="both", labelsize=8, rotation=30)
     if profiles:
         left.legend(frameon=False, fontsize=8)
     right.set_xscale("log")
