@@ -118,7 +118,8 @@ class Transformer(InputEmbeddings):
         return self._through(batch, self._layout(batch))
 
     def _layout(self, batch: Mapping[str, Tensor]) -> BatchLayout:
-        rows = layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+        dropout, dense = self.trunk.attention_dropout if self.training else 0.0, self.alibi is not None
+        rows = layout(batch, self.visibility, dropout, dense=dense)
         return self._with_positions(batch, rows)
 
     def _with_positions(self, batch: Mapping[str, Tensor], rows: BatchLayout) -> BatchLayout:

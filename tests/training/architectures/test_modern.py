@@ -91,6 +91,7 @@ def test_consecutive_pipeline_stages_compute_the_same_as_the_whole_model(name: s
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
 @pytest.mark.parametrize("name", [*modern.DECODERS, *modern.ENCODERS])
 def test_a_block_is_one_graph_for_the_compiler(name: str) -> None:
     net, batch = made(modern.TRUNKS[name]).trunk, collate_unpadded(random_rows(RAGGED, VOCAB))
