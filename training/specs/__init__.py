@@ -26,6 +26,7 @@ from training.specs.attention_window import (
 from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
 from training.specs.decoder import Decoder
+from training.specs.disentangled import DisentangledAttentionSpec, DisentangledPositions
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
@@ -90,6 +91,8 @@ __all__ = [
     "BlockTensors",
     "CausalSlidingWindow",
     "Decoder",
+    "DisentangledAttentionSpec",
+    "DisentangledPositions",
     "Encoder",
     "EncoderAlternatingWindow",
     "EncoderDecoder",
@@ -150,7 +153,7 @@ Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscrim
 POSITIONS: Final[tuple[type[PositionEmbedding], ...]] = (
     *(LearnedPositions, Seq2SeqLearnedPositions),
     *(SinusoidalPositions, Seq2SeqSinusoidalPositions, RelativePositions, TwoStreamRelativePositions, RelativeBias),
-    *(RotaryPositions, AlibiPositions),
+    *(RotaryPositions, AlibiPositions, DisentangledPositions),
 )
 WINDOWS: Final[tuple[type[AttentionWindow], ...]] = (
     *(FullAttention, SlidingWindow, AlternatingWindow),
