@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import ScaleOverrides, key, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
+from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights, norm_weights
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,6 +26,10 @@ class ReplacedTokenDetection:
     predict_at: Literal["all", "masked"] = key(
         default="all", doc="Tokens with a target: all, or those that the generator predicts."
     )
+    # DeBERTaV3, as in the authors' code (replaced_token_detection_model.py)
+    add_first_state: bool = key(
+        default=False, doc="Whether the head reads the normalized sum of a token's state and that of the first token."
+    )
     head_name: ClassVar[str] = "replaced"
     logits_for: ClassVar[LogitsFor] = ""
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -44,6 +48,10 @@ class ReplacedTokenDetection:
             {"seq_length": 128, "global_batch_size": 16, "steps": 4_500},
         )
     }
+
+    def __post_init__(self) -> None:
+        fits = not self.add_first_state or self.predict == "replaced"
+        require(fits, "losses.add_first_state", self.add_first_state, "false with predict original")
 
     @property
     def names_tokens(self) -> bool:
@@ -72,12 +80,13 @@ class ReplacedTokenDetection:
         from training.losses.heads import ChosenOriginalHead, OriginalHead, ReplacedTokenDetectionHead
 
         if self.predict == "replaced":
-            return ReplacedTokenDetectionHead(trunk, self.predict_at)
+            return ReplacedTokenDetectionHead(trunk, self.predict_at, add_first_state=self.add_first_state)
         return OriginalHead(trunk, vocab_size) if self.predict_at == "all" else ChosenOriginalHead(trunk, vocab_size)
 
     def weights(self, trunk: Architecture, vocab_size: int) -> int:
         if self.predict == "replaced":
-            return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 1)
+            norm = norm_weights(trunk.hidden_size) if self.add_first_state else 0
+            return norm + linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 1)
         tokens = mask_head_weights(trunk.hidden_size, trunk.table_width, vocab_size)
         return tokens + linear_weights(trunk.hidden_size, 1) if self.predict_at == "all" else tokens
 
