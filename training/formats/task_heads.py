@@ -29,7 +29,7 @@ from training.formats.spec_file import read_json, write_json
 from training.formats.weights import Weights
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model_spec import ModelSpec
-from training.specs import Encoder, FullAttention, GeneratorDiscriminator, LearnedPositions
+from training.specs import Encoder, FullAttention, GeneratorDiscriminator, LearnedPositions, SinusoidalPositions
 
 POSITIONS, SEGMENTS, LANGUAGES = "trunk.positions.weight", "trunk.segments.weight", "trunk.languages.weight"
 _LOSSES: Final[tuple[tuple[Loss, ...], ...]] = ((MaskedTokens(),), (MaskedTokens(transform=False),), (NextToken(),))
@@ -236,6 +236,8 @@ def _without_segments_spec(spec: ModelSpec) -> ModelSpec | None:
     """
     trunk = spec.model
     if not isinstance(trunk, Encoder) or trunk.type_vocab_size or not isinstance(trunk.attention_window, FullAttention):
+        return None
+    if not isinstance(trunk.position_embedding, LearnedPositions | SinusoidalPositions):
         return None
     longest = trunk.position_embedding.max_position_embeddings - trunk.position_embedding.offset
     positions = LearnedPositions(max_position_embeddings=longest)
