@@ -25,6 +25,7 @@ class RelativeEmbeddings(nn.Module):
 
     def __init__(self, attention: DisentangledAttentionSpec, positions: DisentangledPositions) -> None:
         super().__init__()
+        self.norm = nn.Identity()
         add_modules(self, attention.shared)
         self.first_distances = positions.first_distances
 
@@ -58,6 +59,8 @@ class DisentangledAttention(Attention):
 
     Queries qr and keys kr of distances are computed from the states of distances, with the weights of the content.
     """
+
+    scale: float
 
     def __init__(self, spec: DisentangledAttentionSpec) -> None:
         super().__init__(spec)

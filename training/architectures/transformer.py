@@ -155,7 +155,9 @@ class Transformer(InputEmbeddings):
         if isinstance(spec, RotaryPositions):
             rotations = rotations_of(batch["positions"], spec, self.trunk.width_of_head)
             return replace(rows, rotations=rotations)
-        return rows if self.alibi is None else self.alibi(rows, next(self.parameters()).dtype, batch["input_ids"].device)
+        return (
+            rows if self.alibi is None else self.alibi(rows, next(self.parameters()).dtype, batch["input_ids"].device)
+        )
 
     def owners(self, stages: int) -> Mapping[str, int]:
         """The tables are on the first stage, the norm above the blocks and an untied output table on the last."""

@@ -4,7 +4,7 @@ The discriminator of a generator_discriminator is exported without its head, bec
 that. The enhanced mask decoder of the paper (3.2) is in no class either.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Final
 

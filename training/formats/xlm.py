@@ -68,6 +68,7 @@ def architecture(spec: ModelSpec, pad: int | None) -> str | None:
     trunk = spec.model
     fits = (
         isinstance(trunk, Encoder)
+        and isinstance(trunk.position_embedding, LearnedPositions | SinusoidalPositions)
         and trunk.norm_position == "post"
         and trunk.activation != "gelu_tanh"
         and trunk.table_width == trunk.hidden_size == trunk.num_attention_heads * trunk.width_of_head
@@ -140,7 +141,9 @@ def _losses(trunk: Encoder) -> tuple[Loss, ...]:
 
 def _positions(trunk: Encoder) -> int:
     """The number of rows of the position table in transformers, which also exists for sinusoids."""
-    return trunk.position_embedding.max_position_embeddings - trunk.position_embedding.offset
+    positions = trunk.position_embedding
+    assert isinstance(positions, LearnedPositions | SinusoidalPositions)
+    return positions.max_position_embeddings - positions.offset
 
 
 def _sinusoids(rows: int, width: int) -> "Tensor":

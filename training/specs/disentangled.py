@@ -86,8 +86,8 @@ class DisentangledAttentionSpec(SelfAttentionSpec):
     """
 
     rel_rows: int = 0  # rows of the table of distances
-    rel_norm: NormSpec = NormSpec("norm", 0)  # of this table (norm_rel_ebd: layer_norm in the authors' code)
-    rel_dropout: float = 0.0  # of the normalized table, in each layer
+    rel_norm: NormSpec | None = None  # of this table (norm_rel_ebd: layer_norm in the authors' code)
+    rel_dropout: float = 0.0  # of the states of distances, in each layer
 
     @property
     def scale(self) -> float:
@@ -97,4 +97,5 @@ class DisentangledAttentionSpec(SelfAttentionSpec):
     @property
     def shared(self) -> tuple[Tensors, ...]:
         """The tensors that all layers share: the table of distances, and its norm."""
-        return TableSpec("rel_embeddings", self.rel_rows, self.width), self.rel_norm
+        norm = () if self.rel_norm is None else (self.rel_norm,)
+        return TableSpec("rel_embeddings", self.rel_rows, self.width), *norm

@@ -1,7 +1,7 @@
 """The encoder of BERT-like models."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.alibi import AlibiPositions
@@ -184,6 +184,7 @@ class Encoder(SelfAttentionStack):
         return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
 
     def products(self, work: BatchWork) -> float:
+        """The projection of distances is not counted, because all sequences share its result."""
         widened = self.table_width * self.hidden_size if self.table_width != self.hidden_size else 0
         pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=False)
         blocks = self.num_hidden_layers * self.linears * work.tokens
@@ -191,16 +192,17 @@ class Encoder(SelfAttentionStack):
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
-        full = self.block(self.num_hidden_layers - local, work.tokens, work.squares, scores=self.kept_scores)
+        full = self.block(self.num_hidden_layers - local, work.tokens, work.squares, **self._kept_of_distances(work))
         pairs, copies = window.count_computed_pairs(work)
         copied = 2 * (copies + window.global_first)  # keys and values; the first token has a second set
         banded = self.block(local, work.tokens, pairs, copied=copied)
         return tuple(stack for stack in (full, banded) if stack.number)
 
-    @property
-    def kept_scores(self) -> int:
-        """Stored matrices of scores per head: with disentangled attention, the sum of the terms of positions."""
-        return 1 if self.position_embedding.kind == "disentangled" else 0
+    def _kept_of_distances(self, work: BatchWork) -> dict[str, Any]:
+        """What disentangled attention stores: the scores of positions, and a query and a key for each distance."""
+        if self.position_embedding.kind != "disentangled":
+            return {}
+        return {"scores": 1, "copied": 2 * 2 * work.length / max(1, work.tokens)}
 
     def describe_positions(self) -> str:
         return self.position_embedding.describe()

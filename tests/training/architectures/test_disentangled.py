@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from orchestration.planning import ParallelLayout
+from orchestration.planning.memory import count_kept_by_block
 from tests.training import parity
 from tests.training.architectures.test_generator_discriminator import LOSSES, parts, rows, scores_and_input, twin
 from tests.training.batches import collate_padded, collate_unpadded, random_rows
+from tests.training.meta import Measured, measure
 from training.architectures import cut_net, set_recompute
 from training.architectures.disentangled import DisentangledAttention
 from training.architectures.layout import layout
@@ -22,6 +25,7 @@ from training.losses.heads.replaced_token_detection import original_ids, select_
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.specs import (
+    BatchWork,
     DisentangledAttentionSpec,
     DisentangledPositions,
     Encoder,
@@ -197,6 +201,27 @@ class _Alone(Share):
         return x
 
 
+def test_a_plan_has_the_work_and_the_stored_bytes_of_a_layer() -> None:
+    """Without dropout. The projections of the table of distances are work per batch, which plans leave out."""
+    sizes = {"hidden_size": 128, "position_embedding": DisentangledPositions(position_buckets=32)}
+    few, many = (replace(ENCODER, **sizes, num_hidden_layers=layers) for layers in (1, 2))
+    batch, found = collate_unpadded(random_rows([48] * 3, VOCAB)), list[Measured]()
+    for trunk in (few, many):
+        with torch.device("meta"):
+            model = Model(trunk, (MaskedTokens(),), VOCAB, seed=0)
+        found.append(measure(model, batch, with_heads=False))
+    layer, work = found[1].minus(found[0]), BatchWork(tokens=144, squares=3 * 48**2, targets=0)
+    per_batch = 64 * 128 * 3 * 128
+    linear = replace(work, squares=0)
+    assert layer.flops == 6 * (many.products(linear) - few.products(linear) + per_batch)
+    assert (
+        many.products(work) - few.products(work) - many.products(linear) + few.products(linear) == 4 * 128 * 3 * 48**2
+    )
+    (block,) = few.blocks(work)
+    statistics = 2 * 8 * 144
+    assert layer.bytes == count_kept_by_block(block, ParallelLayout(precision="fp32"), cuda=True) + statistics
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -292,12 +317,12 @@ def test_the_head_of_deberta_adds_the_state_of_the_first_token() -> None:
         torch.testing.assert_close(scores["replaced_token_detection"].loss, wanted)
         found.append(wanted)
     torch.testing.assert_close(found[0], found[1])
-    with pytest.raises(ValueError, match="invalid losses.add_first_state: got True, expected false with predict"):
+    with pytest.raises(ValueError, match=r"invalid losses.add_first_state: got True, expected false with predict"):
         ReplacedTokenDetection(add_first_state=True, predict="original")
 
 
 def test_a_discriminator_of_original_tokens_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected predict replaced with model.weight_sharing disentangled"):
+    with pytest.raises(ValueError, match=r"expected predict replaced with model.weight_sharing disentangled"):
         ModelSpec(model=TWIN, losses=(MaskedTokens(), ReplacedTokenDetection(predict="original")), vocab_size=VOCAB)
 
 

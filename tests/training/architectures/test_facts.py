@@ -24,6 +24,7 @@ from training.specs import (
     AttentionWindow,
     BatchWork,
     Decoder,
+    DisentangledPositions,
     Encoder,
     EncoderDecoder,
     FullAttention,
@@ -64,6 +65,12 @@ TRUNKS: tuple[Architecture, ...] = (
     TwoStream(**SIZES, position_embedding=TwoStreamRelativePositions(mem_len=8, reuse_len=4)),
     GeneratorDiscriminator(**SIZES, generator_size_ratio=0.5),
     GeneratorDiscriminator(**SIZES, generator_size_ratio=1.0, sample_from="frozen"),
+    GeneratorDiscriminator(
+        **SIZES,
+        generator_num_hidden_layers=1,
+        position_embedding=DisentangledPositions(),
+        weight_sharing="disentangled",
+    ),
 )
 POSITIONS: tuple[PositionEmbedding, ...] = (
     LearnedPositions(max_position_embeddings=8),
@@ -74,6 +81,7 @@ POSITIONS: tuple[PositionEmbedding, ...] = (
     RelativePositions(mem_len=4, same_length=True),
     TwoStreamRelativePositions(),
     RelativeBias(),
+    DisentangledPositions(),
 )
 WINDOWS: tuple[AttentionWindow, ...] = (
     FullAttention(),

@@ -98,7 +98,7 @@ def test_files_of_the_authors_are_read(words: Path, tmp_path: Path) -> None:
 )
 def test_other_models_of_this_type_are_refused(keys: dict[str, Any], words: Path, tmp_path: Path) -> None:
     write_changed(tmp_path, words, **keys)
-    with pytest.raises(BadInput, match="config.json: unsupported model"):
+    with pytest.raises(BadInput, match=r"config.json: unsupported model"):
         from_transformers(tmp_path)
 
 
@@ -116,7 +116,9 @@ def test_other_models_of_this_type_are_refused(keys: dict[str, Any], words: Path
     ],
     ids=str,
 )
-def test_models_that_the_class_cannot_express_are_not_exported(keys: dict[str, Any], words: Path, tmp_path: Path) -> None:
+def test_models_that_the_class_cannot_express_are_not_exported(
+    keys: dict[str, Any], words: Path, tmp_path: Path
+) -> None:
     spec = replace(MASKED, model=replace(ENCODER, **keys))
     with pytest.raises(BadInput, match="transformers has no class for this encoder"):
         to_transformers(weights(built(spec)), spec, words, tmp_path)
