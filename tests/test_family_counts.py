@@ -206,6 +206,7 @@ def test_pegasus_has_the_parameters_of_transformers_without_the_sinusoids(name: 
 
 
 PADDED = {
+    "deberta": (128_001, 128_100),
     "t5": (32_100, 32_128),
     "megatron_bert": (28_996, 29_056),
     "megatron": (50_257, 51_200),

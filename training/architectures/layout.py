@@ -38,6 +38,9 @@ class BatchLayout:
     token_shape: tuple[int, ...] = ()  # shape of the tokens in memory: [B, S] or [T]
     # rotations of queries and keys in a layer with full attention, and in one with a window; None: no rotary positions
     rotations: tuple[Rotation, Rotation] | None = None
+    # disentangled attention: states [P, D] of all rows of the table of distances, and the rows [2, R] of the distances,
+    # decreasing and increasing; None: no such attention
+    relative: tuple[Tensor, Tensor] | None = None
 
     @property
     def tokens(self) -> int:

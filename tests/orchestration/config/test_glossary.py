@@ -357,7 +357,8 @@ def test_messages_about_a_corpus_file_name_no_recipe_keys(tmp_path: Path) -> Non
         ("albert-base-v2", "albert_base"),
         ("xlnet-base-cased", "xlnet_base"),
         ("distilbert-base-uncased", ""),
-        ("deberta-v3-base", ""),
+        ("microsoft/deberta-v3-base", "deberta_v3_base"),
+        ("camembert-base", ""),
         ("EleutherAI/pythia-160m", ""),
     ],
 )

@@ -41,7 +41,9 @@ _ENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"heads\.(span_boundary)\.(?:first|second)\.(weight|bias)", ("mlp/dense",)),
 )
 _NORM = re.compile(r"(.*?)(?:[a-z_]*norm)\.(weight|bias)")
-_TABLE = re.compile(r"(.*)\b(?:tokens|positions|segments|languages|distances|offsets|clusters\.\d+)\.weight")
+_TABLE = re.compile(
+    r"(.*)\b(?:tokens|positions|segments|languages|distances|rel_embeddings|offsets|clusters\.\d+)\.weight"
+)
 _OTHERS = {  # standalone parameters, by the end of their name
     "biases.content": "r_w_bias",
     "biases.distance": "r_r_bias",
@@ -70,6 +72,8 @@ def names_of(ours: str) -> tuple[str, ...]:
             return tuple(f"{ours}: {end}/{kind}" for end in ends)
     if found := _NORM.fullmatch(ours):
         return (f"{ours}: LayerNorm/{'gamma' if found[2] == 'weight' else 'beta'}",)
+    if ours.startswith("trunk.difference."):  # of the discriminator's tables from the generator's (DeBERTaV3 3.3)
+        return (f"{ours}: _weight",)
     if _TABLE.fullmatch(ours):
         return (f"{ours}: {'positions' if 'positions' in ours else 'table'}",)
     (end,) = {end for end in _OTHERS if ours.endswith(end)}
@@ -215,7 +219,7 @@ def initial_distribution(paper: Published, name: str, shape: tuple[int, ...], la
     name, (outputs, inputs) = name.partition(": ")[2], shape
     if name == "LayerNorm/gamma":
         return Distribution("normal", 1.0, paper.gain_std) if paper.gain_std else Distribution("constant", 1.0, 0.0)
-    if name == "LayerNorm/beta":
+    if name in ("LayerNorm/beta", "_weight"):
         return ZERO
     if name.endswith("bias") and not re.fullmatch("r_[swr]_bias", name):
         return Distribution("uniform", 0.0, (3 * inputs) ** -0.5) if paper.start == "torch" else ZERO

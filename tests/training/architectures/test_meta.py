@@ -23,7 +23,7 @@ LENGTH, ROWS, LAYERS = 128, 2, (2, 4)
 IDS = 300  # of random tokens
 # Their attention is not one kernel: Longformer's bands and Transformer-XL's and XLNet's relative scores are computed by
 # several operations, and the specs state them approximately (tests/orchestration/planning/test_plan.py).
-BY_HAND = ("longformer_base", "transformer_xl_base", "transformer_xl_enwik8", "xlnet_base")
+BY_HAND = ("deberta_v3_base", "longformer_base", "transformer_xl_base", "transformer_xl_enwik8", "xlnet_base")
 
 
 def distinct() -> list[str]:
@@ -37,7 +37,8 @@ def distinct() -> list[str]:
 
 
 def _by_hand(trunk: Architecture) -> bool:
-    return trunk.position_embedding.relative or trunk.attention_window.kind == "sliding"
+    positions = trunk.position_embedding
+    return positions.relative or positions.kind == "disentangled" or trunk.attention_window.kind == "sliding"
 
 
 def _without_dropout(trunk: Architecture) -> Architecture:
