@@ -12,7 +12,7 @@ from tests.family import RECIPES, loader, model, recipe
 from tests.training.parity import hf
 from training.engines.engine import to_tensors
 from training.losses import SentencePair, SpanBoundary
-from training.specs import Decoder, Encoder
+from training.specs import Decoder, Encoder, ModelTensors, VectorsSpec
 
 POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # family.md counts the pooler too
 
@@ -84,15 +84,28 @@ def test_a_tiny_model_trains_a_step_on_sequences_of_its_recipe(name: str) -> Non
     assert 0 < torch.stack(norms).norm() < 1e4
 
 
-@pytest.mark.parametrize(("part", "name"), [(SentencePair, "loss sentence_pair"), (Encoder, "trunk")])
-def test_a_part_with_a_wrong_number_of_weights_is_named(part: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    stated = part.weights
-    monkeypatch.setattr(part, "weights", lambda self, *given: stated(self, *given) + type(stated(self, *given))(1))
-    tiny = recipe("bert_base", "tiny")
-    with pytest.raises(
-        MiscountedWeights, match=rf"\.py: {name} declares [\d,]+ weights, but its module has [\d,]+; correct"
-    ):
-        model(tiny)
+def declare_one_more(part: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    stated, more = part.tensors, ModelTensors((VectorsSpec("more", (1,)),), ())
+    monkeypatch.setattr(part, "tensors", lambda self, *given: stated(self, *given) + more)
+
+
+def test_an_architecture_whose_module_lacks_a_declared_tensor_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare_one_more(Encoder, monkeypatch)
+    expected = r"encoder\.py: encoder declares more \(1,\), but its module has None; correct `tensors`"
+    with pytest.raises(MiscountedWeights, match=expected):
+        model(recipe("bert_base", "tiny"))
+
+
+def test_a_head_has_every_tensor_that_its_loss_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    declare_one_more(SentencePair, monkeypatch)
+    assert model(recipe("bert_base", "tiny")).heads["pair_label"].more.shape == (1,)
+
+
+def test_a_loss_whose_head_creates_a_weight_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SentencePair, "head", lambda self, *given: torch.nn.Linear(2, 2))
+    expected = r"sentence_pair\.py: the head of loss sentence_pair creates weight; declare it in `tensors`"
+    with pytest.raises(MiscountedWeights, match=expected):
+        model(recipe("bert_base", "tiny"))
 
 
 SHARING = {  # ALBERT-base without the weights of its heads: reference/family.md, B2.6

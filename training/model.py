@@ -5,6 +5,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from training.architectures import (
 )
 from training.architectures import build as build_net
 from training.losses import LogitsFor, Loss, plain_loss
-from training.losses.heads import AdaptiveHead, TokenHead
+from training.losses.heads import AdaptiveHead, TokenHead, build_head
 from training.model_spec import ModelSpec
 from training.optimizers import Decays
 from training.score import Score
@@ -57,8 +58,10 @@ class Model(nn.Module):
         device = torch.get_default_device()
         with torch.device("meta"):  # otherwise torch's constructors would use the global generator
             self.trunk = build(trunk, vocab_size)
-            self.heads = nn.ModuleDict({loss.head_name: loss.head(trunk, vocab_size) for loss in self.spec.losses})
-        _check_weights(self)
+            _check_tensors(self.trunk, trunk, vocab_size)
+            self.heads = nn.ModuleDict(
+                {loss.head_name: build_head(loss, trunk, vocab_size) for loss in self.spec.losses}
+            )
         # full shapes of all weights, even if this worker has only a part or none of them
         self.whole_shapes = {name: tuple(weight.shape) for name, weight in self.named_parameters()}
         self.stage, self.stages = stage, dict.fromkeys(self.whole_shapes, 0)  # stage of each weight
@@ -104,26 +107,21 @@ class Model(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
 
-def _check_weights(model: Model) -> None:
-    """Raise MiscountedWeights if the number of weights of a module differs from the result of its part's `weights`."""
-    spec = model.spec
-    stated: list[tuple[str, object, nn.Module, int]]
-    stated = [("trunk", spec.model, model.trunk, spec.model.weights(spec.vocab_size).total)]
-    for loss in spec.losses:
-        weights = loss.weights(spec.model, spec.vocab_size)
-        stated.append((f"loss {loss.kind}", loss, model.heads[loss.head_name], weights))
-    for name, part, module, weights in stated:
-        num_weights = sum(parameter.numel() for parameter in module.parameters())
-        if num_weights != weights:
-            raise MiscountedWeights(
-                f"{inspect.getfile(type(part))}: {name} declares {weights:,} weights, but its module has "
-                f"{num_weights:,}; correct `weights` in this file"
-            )
+def _check_tensors(module: Backbone, trunk: Architecture, vocab_size: int) -> None:
+    """Raise MiscountedWeights if the tensors of a module are not those that its architecture declares."""
+    declared = {one.name: one.shape for one in trunk.tensors(vocab_size).parameters()}
+    actual = {name: tuple(weight.shape) for name, weight in module.named_parameters()}
+    if different := sorted(name for name, _ in declared.items() ^ actual.items()):
+        stated, found = declared.get(different[0]), actual.get(different[0])
+        raise MiscountedWeights(
+            f"{inspect.getfile(type(trunk))}: {trunk.kind} declares {different[0]} {stated}, but its module has "
+            f"{found}; correct `tensors` in this file, or the module"
+        )
 
 
 def build(trunk: Architecture, vocab_size: int) -> Backbone:
     """The module of an architecture, with `vocab_size` rows in its token table."""
-    return build_net(trunk, vocab_size, plain_loss("masked").head)
+    return build_net(trunk, vocab_size, partial(build_head, plain_loss("masked")))
 
 
 def allocate(model: nn.Module, device: torch.device) -> None:

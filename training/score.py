@@ -11,12 +11,17 @@ class Score(NamedTuple):
     It is a tuple, because the hooks of DeepSpeed's ZeRO-3 find tensors in tuples and dicts only.
     """
 
-    loss: Tensor  # float32 []: cross-entropy in nats, summed over the targets
+    loss: Tensor  # float32 []: the minimized loss in nats, summed over the targets
     count: int  # type: ignore[assignment]  # number of targets; hides tuple.count
     correct: Tensor  # int64 []: targets that got the highest score
     metrics: dict[str, Tensor] = {}  # noqa: RUF012  # never modified; further scalar sums over the targets, by name
+    z_loss: Tensor | None = None  # float32 []: the z-loss in `loss`, if it has one
 
     @property
     def sums(self) -> dict[str, Tensor]:
-        """All sums by name: `loss`, `correct` and `metrics`. The loop divides each by the number of targets."""
-        return {"loss": self.loss, "correct": self.correct, **self.metrics}
+        """All sums by name: `loss`, `correct` and `metrics`. The loop divides each by the number of targets.
+
+        The z-loss is a separate sum, so that losses and perplexities of runs with and without it are comparable.
+        """
+        sums = {"loss": self.loss, "correct": self.correct, **self.metrics}
+        return sums if self.z_loss is None else sums | {"loss": self.loss - self.z_loss, "z_loss": self.z_loss}

@@ -22,7 +22,7 @@ from preprocessing.rows import impossible
 from preprocessing.spec import InvalidValue
 from preprocessing.tokenization import TokenizerSpec, table_rows, vocab_from_file
 from training.losses import check_losses
-from training.optimizers import Optimizer, cycles, rate_at
+from training.optimizers import Optimizer, count_decay_steps, cycles, has_stable_phase, rate_at
 from training.run import WARM_UP
 from training.specs import Architecture
 
@@ -428,6 +428,16 @@ def check_schedules(recipe: Recipe) -> Iterator[str]:
             "0, because each schedule ends at the next phase with a peak",
             "set it to 0",
         )
+    is_checked = recipe.optimizer.lr_decay_steps > 0  # by the optimizer
+    for cycle in (first, *others) if has_stable_phase(recipe.optimizer) and not is_checked else ():
+        most = cycle.total - cycle.warmup_steps
+        if count_decay_steps(cycle, cycle.total) > most > 0:
+            yield invalid(
+                "optimizer.num_decay_steps",
+                f"{recipe.optimizer.num_decay_steps:.12g}",
+                f"at most {most}, the {cycle.total} steps from step {cycle.begin} without the warmup",
+                "lower it",
+            )
     for cycle in others:
         if cycle.warmup_steps >= cycle.total > 0:
             yield invalid(

@@ -35,6 +35,8 @@ def shorten(recipe: Recipe, steps: int, name: str = "--max-steps") -> list[str]:
     if optimizer.lr_decay_steps:
         decay = max(warmup + 1, _part(optimizer.lr_decay_steps, steps, total))
         short.append(f"optimizer.lr_decay_steps={decay}")
+    if optimizer.num_decay_steps >= 1:
+        short.append(f"optimizer.num_decay_steps={_part(int(optimizer.num_decay_steps), steps, total)}")
     return short
 
 

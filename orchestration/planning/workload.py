@@ -6,7 +6,7 @@ from functools import reduce
 from orchestration.config import Recipe
 from preprocessing.tokenization import table_rows
 from training import meter
-from training.specs import BatchWork, BlockSpec, Phase, Weights
+from training.specs import BatchWork, BlockSpec, Phase, Weights, count_weights
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Workload:
     @property
     def heads(self) -> int:
         """Weights of the heads."""
-        return sum(loss.weights(self.recipe.model, self.vocab_size) for loss in self.recipe.losses)
+        return _count_heads(self.recipe, self.vocab_size).total
 
     @property
     def parameters(self) -> int:
@@ -104,5 +104,10 @@ def workload_of(recipe: Recipe) -> Workload:
     529600819200
     """
     rows = table_rows(recipe.data.tokenizer)
-    heads = (Weights(others=loss.weights(recipe.model, rows)) for loss in recipe.losses)
-    return Workload(recipe, rows, reduce(Weights.__add__, heads, recipe.model.weights(rows)))
+    return Workload(recipe, rows, recipe.model.weights(rows) + _count_heads(recipe, rows))
+
+
+def _count_heads(recipe: Recipe, rows: int) -> Weights:
+    """Numbers of weights of all heads, with `rows` rows in the token table."""
+    heads = (count_weights(loss.tensors(recipe.model, rows)) for loss in recipe.losses)
+    return reduce(Weights.__add__, heads)

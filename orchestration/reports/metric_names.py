@@ -26,6 +26,7 @@ TRAINING_METRICS: Final = (
     LoggedName("train/span_accuracy", "Accuracy of span_boundary."),
     LoggedName("train/replaced_accuracy", "Accuracy of replaced_token_detection."),
     LoggedName("train/generator_accuracy", "Accuracy of the generator of the loss adversarial."),
+    LoggedName("train/z_loss", "Z-loss of the losses with the key z_loss, times that key; train/loss is without it."),
     LoggedName("train/replaced_share", "Fraction of the targets of the discriminator that the generator replaced."),
     LoggedName("train/perplexity", "exp(loss) of the tokens; only for losses over a vocabulary."),
     LoggedName("train/learning_rate", "Learning rate of the update."),

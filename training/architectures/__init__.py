@@ -17,6 +17,7 @@ from training.architectures.feed_forward import apply_activation
 from training.architectures.fused import FusedModule
 from training.architectures.generator_discriminator import GeneratorDiscriminatorModel
 from training.architectures.linears import Embedding, SplitTable, Table, whole
+from training.architectures.made import add_modules
 from training.architectures.parameter_slices import ParameterSlice, cut_net
 from training.architectures.pipeline_stages import ONLY, PipelineStage, StageInputs, cut_stages
 from training.architectures.recompute import set_recompute
@@ -41,6 +42,7 @@ __all__ = [
     "SplitTable",
     "StageInputs",
     "Table",
+    "add_modules",
     "apply_activation",
     "bounds",
     "build",

@@ -113,7 +113,7 @@ class PipelineRunner:
 
     def _no_score(self, loss: Loss, batch: Batch) -> Score:
         zero = torch.zeros((), device=self._device)
-        return Score(zero, loss.count(batch), zero.long())
+        return Score(zero, loss.count(batch), zero.long(), z_loss=zero if loss.z_loss else None)
 
     def _receive(self, batch: Batch) -> Tensor | None:
         """Receive the states of the previous stage, [B, S, D] or [T, D], or [T', D] for a chunk of the tokens."""

@@ -8,7 +8,7 @@ pretrained heads, and generation can use the fine-tuned weights.
 from typing import TYPE_CHECKING, Literal
 
 from preprocessing.spec import key, require, spec
-from training.losses import Arrays, MaskedTokens, NextToken
+from training.losses import Arrays, Loss, MaskedTokens, NextToken
 from training.specs import Architecture
 
 if TYPE_CHECKING:
@@ -31,12 +31,8 @@ class TargetTokens:
         return len(batch["targets"])
 
     def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
-        if not self.smoothing or trunk.cutoffs:
-            require(not self.smoothing, "smoothing", self.smoothing, "0 with an adaptive softmax")
-            return NextToken(bias=self.bias).head(trunk, rows)
-        from training.losses.heads import NextTokenHead, smooth_labels
-
-        return NextTokenHead(rows, self.bias, smooth_labels(self.smoothing))
+        require(not (self.smoothing and trunk.cutoffs), "smoothing", self.smoothing, "0 with an adaptive softmax")
+        return _build_head(NextToken(bias=self.bias), trunk, rows, self.smoothing)
 
 
 @spec
@@ -58,8 +54,14 @@ class MaskedTargetTokens:
         return len(batch["targets"])
 
     def head(self, trunk: Architecture, width: int, rows: int) -> "nn.Module":
-        if not self.smoothing:
-            return MaskedTokens(transform=self.transform).head(trunk, rows)
-        from training.losses.heads import MaskedTokensHead, smooth_labels
+        return _build_head(MaskedTokens(transform=self.transform), trunk, rows, self.smoothing)
 
-        return MaskedTokensHead(trunk, rows, self.transform, smooth_labels(self.smoothing))
+
+def _build_head(loss: Loss, trunk: Architecture, rows: int, smoothing: float) -> "nn.Module":
+    """The head of a pretraining loss, with smoothed labels."""
+    from training.losses.heads import TokenHead, build_head, smooth_labels
+
+    head = build_head(loss, trunk, rows)
+    if smoothing and isinstance(head, TokenHead):
+        head.rule = smooth_labels(smoothing)
+    return head

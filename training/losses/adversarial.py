@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
+from training.losses.masked_tokens import MaskedTokens
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
+from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, Visibility
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,6 +31,7 @@ class Adversarial:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = True
     kept_logits: ClassVar[int] = 3
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}
@@ -44,16 +46,15 @@ class Adversarial:
     def targets(self, work: BatchWork) -> float:
         return work.targets
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        """The head that samples, and a baseline."""
+        baseline = LinearSpec("baseline", trunk.net("generator").hidden_size, (1,), bias=False)
+        return MaskedTokens().tensors(trunk, vocab_size).inside("tokens") + ModelTensors((baseline,), ())
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import AdversarialHead
 
-        return AdversarialHead(trunk.net("generator"), vocab_size)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        net = trunk.net("generator")
-        return mask_head_weights(net.hidden_size, net.table_width, vocab_size) + linear_weights(
-            net.hidden_size, 1, bias=False
-        )
+        return AdversarialHead(trunk.activation)
 
     def fits(self, trunk: Architecture) -> str:
         if trunk.nets & self.reads:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import ScaleOverrides, key, spec
-from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, mask_head_weights
+from preprocessing.spec import ScaleOverrides, key, require, spec
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, mention_z_loss
+from training.specs import Architecture, BatchWork, ModelTensors, NetName, VectorsSpec, Visibility, mask_head
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,6 +22,7 @@ class MaskedTokens:
     transform: bool = key(
         default=True, doc="Whether a linear layer, an activation and a norm precede the table; not in XLM and XLNet."
     )
+    z_loss: float = key(default=0.0, doc="Weight of the z-loss: log^2 of the sum of exp(logits), per target; 0: none.")
     head_name: ClassVar[str] = "masked_tokens"
     logits_for: ClassVar[LogitsFor] = "masked"
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -43,8 +44,12 @@ class MaskedTokens:
         )
     }
 
+    def __post_init__(self) -> None:
+        require(self.z_loss >= 0, "losses.z_loss", self.z_loss, "a number of at least 0")
+
     def describe(self, context: LossContext) -> str:
-        return add_weight(self.weight, "tokens in permuted order" if context.permuted else "masked tokens")
+        words = "tokens in permuted order" if context.permuted else "masked tokens"
+        return add_weight(self.weight, mention_z_loss(self.z_loss, words))
 
     def count(self, batch: Arrays) -> int:
         """Number of targets.
@@ -58,14 +63,18 @@ class MaskedTokens:
     def targets(self, work: BatchWork) -> float:
         return work.targets
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        """A bias per token; with `transform`, a linear layer with the biases of the trunk, and its norm, too."""
+        if not self.transform:
+            return ModelTensors((VectorsSpec("bias", (vocab_size,)),), ())
+        net = trunk.net("generator")
+        bias, norm = getattr(net, "bias", True), net.norm("norm", net.table_width)
+        return mask_head(net.hidden_size, net.table_width, vocab_size, bias=bias, norm=norm)
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import MaskedTokensHead
 
-        return MaskedTokensHead(trunk.net("generator"), vocab_size, self.transform)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        width = trunk.net("generator").hidden_size
-        return mask_head_weights(width, trunk.table_width, vocab_size) if self.transform else vocab_size
+        return MaskedTokensHead(trunk.activation, z_loss=self.z_loss)
 
     def fits(self, trunk: Architecture) -> str:
         is_factorized = trunk.table_width != trunk.net("generator").hidden_size

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import ScaleOverrides, key, spec
-from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
+from preprocessing.spec import ScaleOverrides, key, require, spec
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, mention_z_loss
+from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, VectorsSpec, Visibility
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,6 +20,7 @@ class NextToken:
     kind: Literal["next_token"] = "next_token"
     weight: float = key(default=1.0, doc="Weight in the sum of the losses.")
     bias: bool = key(default=False, doc="Whether the output layer has a bias per token, as in XLM.")
+    z_loss: float = key(default=0.0, doc="Weight of the z-loss: log^2 of the sum of exp(logits), per target; 0: none.")
     head_name: ClassVar[str] = "next_token"
     logits_for: ClassVar[LogitsFor] = "causal"
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -36,8 +37,11 @@ class NextToken:
     # each token is a target, and most of the time is spent on the logits
     phases: ClassVar[ScaledPhases] = {"small": ({"seq_length": 128, "global_batch_size": 16, "steps": 3_600},)}
 
+    def __post_init__(self) -> None:
+        require(self.z_loss >= 0, "losses.z_loss", self.z_loss, "a number of at least 0")
+
     def describe(self, context: LossContext) -> str:
-        return add_weight(self.weight, context.target or "next token")
+        return add_weight(self.weight, mention_z_loss(self.z_loss, context.target or "next token"))
 
     def count(self, batch: Arrays) -> int:
         """Number of targets."""
@@ -46,23 +50,27 @@ class NextToken:
     def targets(self, work: BatchWork) -> float:
         return work.targets
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        """A bias per token; in an adaptive softmax, the scores of the clusters, too."""
+        bias = (VectorsSpec("bias", (vocab_size,)),) if self.bias else ()
+        if not trunk.cutoffs:
+            return ModelTensors(bias, ())
+        width, clusters = trunk.hidden_size, len(trunk.cutoffs)
+        project = (LinearSpec("project", width, (width,), bias=False),) if trunk.token_embedding.div_val > 1 else ()
+        scores = VectorsSpec("clusters", (clusters, width)), VectorsSpec("cluster_bias", (clusters,))
+        return ModelTensors((*project, *scores, *bias), ())
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         """The head: an adaptive softmax, which has a bias per token, if the token tables are clusters."""
-        from training.losses.heads import AdaptiveHead, NextTokenHead
+        from training.losses.heads import AdaptiveHead, TokenHead
 
-        return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else NextTokenHead(vocab_size, self.bias)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        if not trunk.cutoffs:
-            return vocab_size if self.bias else 0
-        projected = (
-            linear_weights(trunk.hidden_size, trunk.hidden_size, bias=False) if trunk.token_embedding.div_val > 1 else 0
-        )
-        return projected + len(trunk.cutoffs) * (trunk.hidden_size + 1) + vocab_size
+        return AdaptiveHead(trunk, vocab_size) if trunk.cutoffs else TokenHead(z_loss=self.z_loss)
 
     def fits(self, trunk: Architecture) -> str:
         if trunk.cutoffs and not self.bias:
             return (
                 "invalid losses.bias: got False, expected true with adaptive token embeddings: their softmax has biases"
             )
+        if trunk.cutoffs and self.z_loss:
+            return f"invalid losses.z_loss: got {self.z_loss:g}, expected 0 with adaptive token embeddings; remove it"
         return ""

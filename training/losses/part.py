@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 
 from preprocessing.spec import ScaleOverrides
-from training.specs import Architecture, BatchWork, NetName, Visibility
+from training.specs import Architecture, BatchWork, ModelTensors, NetName, Visibility, count_weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -64,6 +64,10 @@ class LossPart(Protocol):
         It is 0 if logits are computed in slices of LOGITS_AT_ONCE.
         """
 
+    @property
+    def z_loss(self) -> float:
+        """Weight of log^2 Z per target, which the head reports separately; 0: none."""
+
     not_exported: ClassVar[str]
     """Reason why no class of transformers has this head; "" if a class may have it."""
     scale_overrides: ClassVar[ScaleOverrides]
@@ -102,14 +106,16 @@ class LossPart(Protocol):
         """Approximate number of targets in a batch with this work, to estimate memory."""
 
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
-        """The head on top of `trunk`: `forward(hidden, batch, table)` -> Score. `hidden` is [B, S, D] or [T, D].
+        """The head on top of `trunk`, without weights: `build_head` adds the modules of its `tensors`.
+
+        `forward(hidden, batch, table)` returns a Score. `hidden` is [B, S, D] or [T, D].
 
         `table` [V, D] is the tied token table of the trunk. A head must select its targets before it projects them to
         the vocabulary. This method imports the head, because the head imports torch.
         """
 
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        """Number of weights in the head, without the tied token table."""
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        """The tensors of the head, without the tied token table."""
 
     def fits(self, trunk: Architecture) -> str:
         """Reason why the loss does not fit this model, in one line that starts with "invalid losses"; "" if it fits."""
@@ -124,11 +130,20 @@ def add_weight(weight: float, words: str) -> str:
     return words if weight == 1 else f"{weight:g} x {words}"
 
 
+def mention_z_loss(z_loss: float, words: str) -> str:
+    """The words, followed by the z-loss if there is one.
+
+    >>> mention_z_loss(1e-4, "next token"), mention_z_loss(0.0, "masked tokens")
+    ('next token, with z-loss 0.0001', 'masked tokens')
+    """
+    return f"{words}, with z-loss {z_loss:g}" if z_loss else words
+
+
 def has_token_bias(loss: LossPart, trunk: Architecture) -> bool:
-    """Whether the head of a loss has a bias per token: it has more weights with a larger vocabulary."""
-    return loss.weights(trunk, 1) > loss.weights(trunk, 0)
+    """Whether the head of a loss has a bias per token: its tensors depend on the size of the vocabulary."""
+    return loss.tensors(trunk, 1) != loss.tensors(trunk, 0)
 
 
 def has_transform(loss: LossPart, trunk: Architecture) -> bool:
     """Whether the head of a loss has layers between the hidden states and the token table."""
-    return loss.weights(trunk, 0) > 0
+    return count_weights(loss.tensors(trunk, 0)).total > 0

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
+from training.losses.masked_tokens import MaskedTokens
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, mask_head_weights
+from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, Visibility
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,6 +35,7 @@ class ReplacedTokenDetection:
     accuracy: ClassVar[str] = "replaced_accuracy"
     perplexity: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = ""
     # with weight 50, a short run learns only the fraction of replaced tokens
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"weight": 5.0}, "small": {"weight": 5.0}}
@@ -68,18 +70,21 @@ class ReplacedTokenDetection:
     def targets(self, work: BatchWork) -> float:
         return work.tokens if self.predict_at == "all" else work.targets
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        if self.predict == "replaced":
+            width = trunk.hidden_size
+            return ModelTensors((LinearSpec("transform", width, (width,)), LinearSpec("classify", width, (1,))), ())
+        tokens = MaskedTokens().tensors(trunk.net("discriminator"), vocab_size)
+        if self.predict_at == "masked":
+            return tokens
+        return tokens.inside("tokens") + ModelTensors((LinearSpec("copy", trunk.hidden_size, (1,)),), ())
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import ChosenOriginalHead, OriginalHead, ReplacedTokenDetectionHead
 
         if self.predict == "replaced":
-            return ReplacedTokenDetectionHead(trunk, self.predict_at)
-        return OriginalHead(trunk, vocab_size) if self.predict_at == "all" else ChosenOriginalHead(trunk, vocab_size)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        if self.predict == "replaced":
-            return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 1)
-        tokens = mask_head_weights(trunk.hidden_size, trunk.table_width, vocab_size)
-        return tokens + linear_weights(trunk.hidden_size, 1) if self.predict_at == "all" else tokens
+            return ReplacedTokenDetectionHead(trunk.activation, self.predict_at)
+        return (OriginalHead if self.predict_at == "all" else ChosenOriginalHead)(trunk.activation)
 
     def fits(self, trunk: Architecture) -> str:
         return ""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from preprocessing.schema import IGNORE
 from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights
+from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, Visibility
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +31,7 @@ class SentencePair:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}
@@ -45,13 +46,14 @@ class SentencePair:
     def targets(self, work: BatchWork) -> float:
         return work.rows
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        width = trunk.hidden_size
+        return ModelTensors((LinearSpec("pooler", width, (width,)), LinearSpec("classify", width, (2,))), ())
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import SentencePairHead
 
-        return SentencePairHead(trunk)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        return linear_weights(trunk.hidden_size, trunk.hidden_size) + linear_weights(trunk.hidden_size, 2)
+        return SentencePairHead()
 
     def fits(self, trunk: Architecture) -> str:
         return ""

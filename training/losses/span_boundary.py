@@ -4,7 +4,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
-from training.specs import Architecture, BatchWork, NetName, Visibility, linear_weights, norm_weights
+from training.specs import (
+    Architecture,
+    BatchWork,
+    LinearSpec,
+    ModelTensors,
+    NetName,
+    TableSpec,
+    VectorsSpec,
+    Visibility,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,6 +41,7 @@ class SpanBoundary:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = "transformers has no such head, and SpanBERT was published without it"
     scale_overrides: ClassVar[ScaleOverrides] = {}
     phases: ClassVar[ScaledPhases] = {}
@@ -59,17 +69,22 @@ class SpanBoundary:
     def targets(self, work: BatchWork) -> float:
         return work.targets
 
+    def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
+        width, table_width, offset = trunk.hidden_size, trunk.table_width, self.position_embedding_size
+        tensors = (
+            TableSpec("offsets", self.max_pair_targets, offset),
+            LinearSpec("first", 2 * width + offset, (width,)),
+            trunk.norm("first_norm"),
+            LinearSpec("second", width, (table_width,)),
+            trunk.norm("second_norm", table_width),
+            VectorsSpec("bias", (vocab_size,)),
+        )
+        return ModelTensors(tensors, ())
+
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import SpanBoundaryHead
 
-        return SpanBoundaryHead(trunk, vocab_size, self.max_pair_targets, self.position_embedding_size)
-
-    def weights(self, trunk: Architecture, vocab_size: int) -> int:
-        first = linear_weights(2 * trunk.hidden_size + self.position_embedding_size, trunk.hidden_size) + norm_weights(
-            trunk.hidden_size
-        )
-        second = linear_weights(trunk.hidden_size, trunk.table_width) + norm_weights(trunk.table_width)
-        return self.max_pair_targets * self.position_embedding_size + first + second + vocab_size
+        return SpanBoundaryHead(self.max_pair_targets)
 
     def fits(self, trunk: Architecture) -> str:
         return ""

@@ -10,7 +10,7 @@ from training.optimizers.lamb import Lamb
 from training.optimizers.lion import Lion
 from training.optimizers.muon import Muon
 from training.optimizers.part import OptimizerPart
-from training.optimizers.schedule import SCHEDULES, Cycle, cycles, rate, rate_at
+from training.optimizers.schedule import SCHEDULES, Cycle, count_decay_steps, cycles, has_stable_phase, rate, rate_at
 from training.optimizers.sharded_state import ShardedState, ShardedStateOptimizer
 from training.optimizers.updates import Decays, Moments, Updates
 
@@ -29,7 +29,9 @@ __all__ = [
     "ShardedState",
     "ShardedStateOptimizer",
     "Updates",
+    "count_decay_steps",
     "cycles",
+    "has_stable_phase",
     "rate",
     "rate_at",
 ]

@@ -34,6 +34,14 @@ class LearningRates(Protocol):
     def lr_decay_steps(self) -> int:
         """Step at which the decay ends; 0: the last step of the run."""
 
+    @property
+    def num_decay_steps(self) -> float:
+        """Number of steps of the decay after a stable phase; below 1: a fraction of the steps until its end."""
+
+    @property
+    def decay_type(self) -> str:
+        """The decay after a stable phase, a name in DECAYS."""
+
 
 class SchedulePhase(Protocol):
     """The keys of a training phase that determine the learning rate."""
@@ -61,7 +69,9 @@ class Cycle:
     warmup_steps: int
     lr_schedule: str
     min_lr_ratio: float
-    lr_decay_steps: int = 0
+    lr_decay_steps: int
+    num_decay_steps: float
+    decay_type: str
 
 
 Decay = Callable[[int, int, int], float]
@@ -103,6 +113,11 @@ def inverse_sqrt(step: int, warmup: int, total: int) -> float:
     return math.sqrt(max(1, warmup) / max(1, warmup, step))
 
 
+def one_minus_sqrt(step: int, warmup: int, total: int) -> float:
+    """1 - sqrt(fraction of the decay) from the end of the warmup (arXiv:2405.18392, 4, "1-sqrt")."""
+    return 1 - math.sqrt(_since_peak(step, warmup, total))
+
+
 def _since_peak(step: int, warmup: int, total: int) -> float:
     """Number of steps since the warmup, as a fraction of all steps after it."""
     return (step - warmup) / max(1, total - warmup)
@@ -121,7 +136,12 @@ class Shape:
     describes: str  # the learning rate after the warmup, in words
     warm_up: Literal["replaces", "from_floor", "multiplies", "none"] = "replaces"
     stops: bool = False  # True: the decay goes to 0 and is cut off at the minimum
+    is_stable: bool = False  # True: the rate is constant until a decay of `num_decay_steps`, one of DECAYS
 
+
+DecayType = Literal["linear", "cosine", "1-sqrt"]
+DECAYS: Final[Mapping[str, Decay]] = {"linear": linear_from_peak, "cosine": cosine, "1-sqrt": one_minus_sqrt}
+"""Decays after a stable phase, which takes the place of their warmup. The names are those of transformers."""
 
 SCHEDULES: Final[Mapping[str, Shape]] = {
     "linear_from_start": Shape(linear, "linear decay from step 0"),
@@ -139,6 +159,8 @@ SCHEDULES: Final[Mapping[str, Shape]] = {
     "inverse_sqrt": Shape(inverse_sqrt, "inverse square root decay"),
     # T5 (arXiv:1910.10683, 3.1.2)
     "constant_then_inverse_sqrt": Shape(inverse_sqrt, "constant rate, then inverse square root decay", "none"),
+    # MiniCPM (arXiv:2404.06395, 4); its decay is one of DECAYS, and its warmup that of transformers' get_wsd_schedule
+    "warmup_stable_decay": Shape(constant, "constant rate", "from_floor", is_stable=True),
 }
 
 
@@ -149,9 +171,27 @@ def describe(optim: LearningRates) -> str:
     >>> describe(AdamW(learning_rate=1e-4, lr_schedule="cosine", min_lr_ratio=0.1))
     'cosine decay to 10% of the peak'
     """
-    return SCHEDULES[optim.lr_schedule].describes + (
-        f" to {optim.min_lr_ratio:.0%} of the peak" if optim.min_lr_ratio else ""
-    )
+    words = SCHEDULES[optim.lr_schedule].describes
+    if has_stable_phase(optim):
+        steps = optim.num_decay_steps
+        last = f"{steps:,.0f} steps" if steps >= 1 else f"{100 * steps:.4g}% of the steps"
+        words += f", then {optim.decay_type} decay over the last {last}"
+    return words + (f" to {optim.min_lr_ratio:.0%} of the peak" if optim.min_lr_ratio else "")
+
+
+def has_stable_phase(optim: LearningRates) -> bool:
+    """Whether the rate stays at its peak between the warmup and a decay of `num_decay_steps`."""
+    return SCHEDULES[optim.lr_schedule].is_stable
+
+
+def count_decay_steps(optim: LearningRates, total: int) -> int:
+    """Number of steps of the decay after a stable phase, which ends after `total` steps.
+
+    >>> from training.optimizers import AdamW
+    >>> [count_decay_steps(AdamW(learning_rate=1e-3, num_decay_steps=steps), 2_000) for steps in (0.2, 150)]
+    [400, 150]
+    """
+    return int(optim.num_decay_steps) if optim.num_decay_steps >= 1 else round(optim.num_decay_steps * total)
 
 
 def rate(optim: LearningRates, step: int, total: int) -> float:
@@ -163,6 +203,9 @@ def rate(optim: LearningRates, step: int, total: int) -> float:
     >>> bert = AdamW(learning_rate=1e-4, warmup_steps=10_000)
     >>> [round(rate(bert, step, 1_000_000), 9) for step in (0, 5_000, 10_000, 500_000, 1_000_000)]
     [0.0, 5e-05, 9.9e-05, 5e-05, 0.0]
+    >>> wsd = AdamW(learning_rate=1.0, lr_schedule="warmup_stable_decay", num_decay_steps=0.4, decay_type="linear")
+    >>> [rate(wsd, step, 10) for step in (0, 6, 7, 8, 9, 10)]
+    [1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
     """
     total = optim.lr_decay_steps or total
     shape, warmup = SCHEDULES[optim.lr_schedule], 1.0
@@ -172,7 +215,11 @@ def rate(optim: LearningRates, step: int, total: int) -> float:
             return optim.learning_rate * warmup
         if shape.warm_up == "from_floor":
             return optim.learning_rate * (optim.min_lr_ratio + (1 - optim.min_lr_ratio) * warmup)
-    decay = shape.decay(min(step, total), optim.warmup_steps, total)
+    if has_stable_phase(optim):
+        stable = total - count_decay_steps(optim, total)
+        decay = DECAYS[optim.decay_type](max(stable, min(step, total)), stable, total)
+    else:
+        decay = shape.decay(min(step, total), optim.warmup_steps, total)
     fraction = max(optim.min_lr_ratio, decay) if shape.stops else optim.min_lr_ratio + (1 - optim.min_lr_ratio) * decay
     return optim.learning_rate * warmup * fraction
 
@@ -196,9 +243,9 @@ def cycles(optim: LearningRates, phases: Sequence[SchedulePhase]) -> list[Cycle]
         if phase.learning_rate
     ]
     ends = [*(at for at, _, _ in starts[1:]), begins[-1]]
+    shape = optim.lr_schedule, optim.min_lr_ratio, optim.lr_decay_steps, optim.num_decay_steps, optim.decay_type
     return [
-        Cycle(begin, end - begin, peak, warmup, optim.lr_schedule, optim.min_lr_ratio, optim.lr_decay_steps)
-        for (begin, peak, warmup), end in zip(starts, ends, strict=True)
+        Cycle(begin, end - begin, peak, warmup, *shape) for (begin, peak, warmup), end in zip(starts, ends, strict=True)
     ]
 
 

@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from preprocessing.spec import ScaleOverrides, key, merge_scales, require, spec
-from training.optimizers.schedule import SCHEDULES, describe
+from preprocessing.spec import AtMost, ScaleOverrides, key, merge_scales, require, spec
+from training.optimizers.schedule import SCHEDULES, DecayType, count_decay_steps, describe, has_stable_phase
 
 Decays = Literal["matrices", "all"]
 """The parameters that receive weight decay: matrices and tables, or all, including norms and biases."""
@@ -18,6 +18,10 @@ class Updates:
     lr_schedule: str = key(default="linear_from_start", choices=SCHEDULES, doc="Learning rate schedule.")
     min_lr_ratio: float = key(default=0.0, doc="Minimum learning rate as a fraction of the peak, from 0 to 1.")
     lr_decay_steps: int = key(default=0, doc="Step at which the decay ends; 0: the last step of the run.")
+    num_decay_steps: float = key(
+        default=0.1, doc="Number of steps of the decay of warmup_stable_decay; below 1 a fraction of all steps."
+    )
+    decay_type: DecayType = key(default="cosine", doc="Form of the decay of warmup_stable_decay.")
     weight_decay: float = key(
         default=0.01, doc="Decoupled weight decay, for the parameters that weight_decay_params selects."
     )
@@ -30,8 +34,8 @@ class Updates:
     above_all_peaks: ClassVar[float] = 100.0
 
     scale_overrides: ClassVar[ScaleOverrides] = {
-        "tiny": {"warmup_steps": 200, "lr_decay_steps": 0},
-        "small": {"warmup_steps": 200, "lr_decay_steps": 0},
+        "tiny": {"warmup_steps": 200, "lr_decay_steps": 0, "num_decay_steps": AtMost(0.2)},
+        "small": {"warmup_steps": 200, "lr_decay_steps": 0, "num_decay_steps": AtMost(0.2)},
     }
 
     def __post_init__(self) -> None:
@@ -50,6 +54,13 @@ class Updates:
             self.lr_decay_steps,
             f"0, or a step after the {self.warmup_steps:,} warmup steps",
         )
+        steps = self.num_decay_steps
+        whole = "a number of steps, or a fraction above 0 and below 1"
+        require(0 < steps < 1 or steps == int(steps) >= 1, "optimizer.num_decay_steps", steps, whole)
+        if has_stable_phase(self) and self.lr_decay_steps:
+            most = self.lr_decay_steps - self.warmup_steps
+            fits = count_decay_steps(self, self.lr_decay_steps) <= most
+            require(fits, "optimizer.num_decay_steps", steps, f"at most {most:,} steps before step lr_decay_steps")
         require(0 <= self.min_lr_ratio <= 1, "optimizer.min_lr_ratio", self.min_lr_ratio, "a fraction from 0 to 1")
         require(0 <= self.weight_decay < 1, "optimizer.weight_decay", self.weight_decay, "a number from 0 to below 1")
         at_least_0 = "a norm, at least 0 (0: no clipping)"

@@ -25,6 +25,7 @@ from training.specs.attention_window import (
 )
 from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
+from training.specs.counts import count_weights
 from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
@@ -40,7 +41,7 @@ from training.specs.feed_forward import (
 )
 from training.specs.generator_discriminator import GeneratorDiscriminator
 from training.specs.loss_spikes import LossSpikes
-from training.specs.mask_head import mask_head_weights
+from training.specs.mask_head import mask_head
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
 from training.specs.position_embedding import (
     LearnedPositions,
@@ -53,8 +54,8 @@ from training.specs.position_embedding import (
     TwoStreamRelativePositions,
 )
 from training.specs.rotary import (
-    Llama3Scaling,
     LinearScaling,
+    Llama3Scaling,
     NoScaling,
     RopeScaling,
     RotaryPositions,
@@ -74,7 +75,7 @@ from training.specs.tensors import (
 )
 from training.specs.token_embedding import AdaptiveEmbedding, PlainEmbedding, TokenEmbedding
 from training.specs.two_stream import TwoStream
-from training.specs.weights import LayerWeights, Weights, linear_weights, norm_weights
+from training.specs.weights import LayerWeights, Weights
 from training.specs.work import BatchWork
 
 __all__ = [
@@ -153,9 +154,8 @@ __all__ = [
     "Weights",
     "YarnScaling",
     "alibi_slopes",
-    "linear_weights",
-    "mask_head_weights",
-    "norm_weights",
+    "count_weights",
+    "mask_head",
 ]
 
 Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscriminator

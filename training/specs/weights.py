@@ -41,16 +41,3 @@ class Weights:
 
     def __add__(self, more: "Weights") -> "Weights":
         return Weights(self.tables + more.tables, (*self.layers, *more.layers), self.others + more.others)
-
-
-def linear_weights(inputs: int, outputs: int, *, bias: bool = True) -> int:
-    """
-    >>> linear_weights(8, 4), linear_weights(8, 4, bias=False)
-    (36, 32)
-    """
-    return inputs * outputs + (outputs if bias else 0)
-
-
-def norm_weights(width: int, *, bias: bool = True) -> int:
-    """Weights of a norm: a gain and a bias per element; RMSNorm has no bias."""
-    return width * (1 + bias)

@@ -36,6 +36,7 @@ from training.specs import (
     LearnedPositions,
     Seq2SeqLearnedPositions,
     Weights,
+    count_weights,
 )
 
 LENGTH, ROWS, VOCAB = 32, 6, 320
@@ -124,7 +125,7 @@ def test_planned_activations_of_a_block_match_torch(name: str) -> None:
 def _workload(trunk: Architecture, losses: tuple[Loss, ...]) -> Workload:
     recipe = load("bert_base")
     recipe = replace(recipe, model=trunk, losses=losses, optimizer=AdamW(learning_rate=1e-3, warmup_steps=1))
-    heads = (Weights(others=loss.weights(trunk, VOCAB)) for loss in losses)
+    heads = (count_weights(loss.tensors(trunk, VOCAB)) for loss in losses)
     return Workload(recipe, VOCAB, reduce(Weights.__add__, heads, trunk.weights(VOCAB)))
 
 

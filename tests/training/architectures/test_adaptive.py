@@ -11,8 +11,7 @@ from tests.training import parity
 from tests.training.batches import collate_unpadded, random_rows
 from training.architectures.adaptive import AdaptiveTable
 from training.losses import NextToken
-from training.losses.heads import cross_entropy
-from training.losses.heads.adaptive_softmax import AdaptiveHead
+from training.losses.heads import build_head, cross_entropy
 from training.model import Model
 from training.model_spec import ModelSpec
 from training.specs import AdaptiveEmbedding, Decoder, RelativePositions
@@ -56,7 +55,7 @@ def test_untied_loss_and_gradients_equal_those_of_torch() -> None:
     torch.manual_seed(0)
     oracle = nn.AdaptiveLogSoftmaxWithLoss(32, VOCAB, [10, 20, 40], div_value=2, head_bias=True)
     with torch.device("meta"):
-        head = AdaptiveHead(shrunk(2), VOCAB)
+        head = build_head(NextToken(bias=True), shrunk(2), VOCAB)
     head = head.to_empty(device="cpu")
     with torch.no_grad():
         head.project.weight.copy_(torch.eye(32))

@@ -27,6 +27,7 @@ from tests.training.engines.test_tensor_parallel import (
 from tests.training.engines.test_zero import has_slow_tests, losses, machine, outcome
 from tests.training.worker import job
 from training.engines import DeepSpeedEngine, pipeline
+from training.losses import NextToken
 from training.run import CHECKPOINTS, Run
 from training.specs import ActivationCheckpointing, EngineSettings, LossSpikes, Offload, Phase
 from training.specs.engine_settings import Precision
@@ -122,6 +123,18 @@ def test_each_weight_is_held_by_exactly_one_stage(cell: Cell, seen, plain) -> No
     of_last = sum(weight.numel() for name, weight in weights.items() if name.startswith(last))
     total = sum(weight.numel() for weight in weights.values())
     assert seen[1][cell]["weights"] == [total - of_last, of_last]
+
+
+@pytest.mark.slow
+def test_two_workers_of_one_model_log_the_z_loss_of_one_plain_process(corpus: Path, tmp_path: Path) -> None:
+    cells, losses_of = [Cell("gpt", 0), Cell("gpt", 0, stages=1, tensor=2)], (NextToken(z_loss=0.1),)
+    found = trained(corpus, tmp_path, cells, 2, phases=SHORT, losses=losses_of, eval_every=3)
+    wanted = train_plainly(corpus, tmp_path / "plain", ["gpt"], phases=SHORT, losses=losses_of, eval_every=3)["gpt"]
+    for cell in cells:
+        assert_alike(cell, found[cell], wanted, tmp_path)
+        for name in ("train/z_loss", "eval/z_loss", "eval/perplexity"):
+            assert found[cell]["steps"]["3"][name] == pytest.approx(wanted.last[name], rel=1e-5), (cell, name)
+            assert wanted.last[name] > 0
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses import Adversarial
-from training.losses.heads import AdversarialHead
+from training.losses.heads import AdversarialHead, build_head
 from training.score import Score
 from training.specs import Encoder
 
@@ -19,7 +19,7 @@ SAMPLED, REWARD = torch.tensor([7, 2, 9]), torch.tensor([0.3, 1.2, 2.5])
 def values(dtype: torch.dtype) -> tuple[AdversarialHead, Tensor, Tensor]:
     """A head, states [6, D] and a table [V, D], all random."""
     generator = torch.Generator().manual_seed(0)
-    head = AdversarialHead(ENCODER, VOCAB)
+    head = build_head(Adversarial(), ENCODER, VOCAB)
     with torch.no_grad():
         for weight in head.parameters():
             weight.normal_(0, 0.3, generator=generator)

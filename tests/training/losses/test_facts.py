@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pytest
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,6 +34,7 @@ from training.losses import (
 from training.losses.heads.cross_entropy import tokens_at
 from training.run import Run
 from training.score import Score
+from training.specs import ModelTensors, Phase, VectorsSpec
 
 LOSSES: list[Loss] = facts.parts_of(
     Loss,
@@ -98,6 +98,8 @@ def test_a_description_starts_with_a_weight_other_than_one(loss: Loss) -> None:
     [
         (MaskedTokens(), NOTHING, "masked tokens"),
         (MaskedTokens(), LossContext(permuted=True), "tokens in permuted order"),
+        (MaskedTokens(z_loss=1e-4), NOTHING, "masked tokens, with z-loss 0.0001"),
+        (NextToken(z_loss=1e-4, weight=2.0), NOTHING, "2 x next token, with z-loss 0.0001"),
         (SentencePair(), LossContext(label_says="sentence order prediction"), "sentence order prediction"),
         (NextToken(), NOTHING, "next token"),
         (NextToken(), LossContext(target="the whole text"), "the whole text"),
@@ -140,9 +142,11 @@ def test_a_recipe_can_be_checked_without_torch(name: str) -> None:
 class FocalHead(nn.Module):
     """A head with its own metric: the number of targets with a probability below one tenth."""
 
-    def __init__(self, vocab_size: int, gamma: float) -> None:
+    bias: nn.Parameter
+
+    def __init__(self, gamma: float) -> None:
         super().__init__()
-        self.gamma, self.bias = gamma, nn.Parameter(torch.empty(vocab_size))
+        self.gamma = gamma
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Tensor) -> Score:
         logits_MV = F.linear(tokens_at(hidden, batch["targets_at"]), table_VD, self.bias)
@@ -169,6 +173,7 @@ class FocalTokens:
     rewards: ClassVar[bool] = False
     rewarded: ClassVar[bool] = False
     kept_logits: ClassVar[int] = 0
+    z_loss: ClassVar[float] = 0.0
     not_exported: ClassVar[str] = "it exists only in a test"
     scale_overrides: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
@@ -182,10 +187,10 @@ class FocalTokens:
         return work.targets
 
     def head(self, trunk: Any, vocab_size: int) -> nn.Module:
-        return FocalHead(vocab_size, self.gamma)
+        return FocalHead(self.gamma)
 
-    def weights(self, trunk: Any, vocab_size: int) -> int:
-        return vocab_size
+    def tensors(self, trunk: Any, vocab_size: int) -> ModelTensors:
+        return ModelTensors((VectorsSpec("bias", (vocab_size,)),), ())
 
     def fits(self, trunk: Any) -> str:
         return ""
@@ -210,6 +215,23 @@ def test_a_loss_that_only_the_union_mentions_is_trained_and_logged(focal: Run) -
         assert 0 <= last[f"{prefix}/focal_accuracy"] <= 1
         assert 0 < last[f"{prefix}/hard_share"] <= 1
         assert f"{prefix}/perplexity" not in last
+
+
+def test_logged_losses_and_perplexities_have_no_z_loss(corpus: Path, tmp_path: Path) -> None:
+    """The first step has a learning rate of 0, so that both runs have the same weights."""
+    seen: dict[float, dict[str, float]] = {}
+    for z_loss in (0.0, 0.1):
+        losses = MaskedTokens(z_loss=z_loss), SentencePair()
+        short = (Phase(seq_length=48, global_batch_size=9, steps=1),)
+        run = mini_run(corpus, tmp_path / str(z_loss), losses=losses, phases=short, eval_every=1)
+        engine = LocalEngine(build_model(run), run.optimizer, run.engine)
+        pretrain(run, engine, lambda step, metrics, z=z_loss: seen.setdefault(z, {}).update(metrics))
+    for prefix in ("train", "eval"):
+        for name in ("loss", "masked_tokens/loss", "perplexity", "masked_accuracy"):
+            assert seen[0.1][f"{prefix}/{name}"] == pytest.approx(seen[0.0][f"{prefix}/{name}"], rel=1e-5)
+        assert seen[0.1][f"{prefix}/z_loss"] > 0
+        assert f"{prefix}/z_loss" not in seen[0.0]
+    assert seen[0.1]["train/grad_norm"] != pytest.approx(seen[0.0]["train/grad_norm"], rel=1e-3)
 
 
 def test_a_loss_that_only_the_union_mentions_survives_json(focal: Run) -> None:

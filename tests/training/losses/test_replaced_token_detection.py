@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from tests.training.batches import collate_padded, collate_unpadded, random_rows
 from training.losses import ReplacedTokenDetection
-from training.losses.heads.replaced_token_detection import OriginalHead, ReplacedTokenDetectionHead, original_ids
+from training.losses.heads import build_head
+from training.losses.heads.replaced_token_detection import ReplacedTokenDetectionHead, original_ids
 from training.model import Model
 from training.score import Score
 from training.specs import Encoder, LearnedPositions
@@ -76,7 +77,7 @@ def bf16_head() -> tuple[ReplacedTokenDetectionHead, torch.Tensor, dict[str, tor
     """A head with random weights, bfloat16 states, and a batch of three sequences of which some tokens were
     replaced."""
     generator, batch = torch.Generator().manual_seed(0), collate_unpadded(random_rows([50, 80, 30], VOCAB))
-    head = ReplacedTokenDetectionHead(ENCODER, "all")
+    head = build_head(ReplacedTokenDetection(), ENCODER, VOCAB)
     with torch.no_grad():
         for weight in head.parameters():
             weight.normal_(0, 0.3, generator=generator)
@@ -135,7 +136,7 @@ def test_a_logit_of_zero_predicts_the_original() -> None:
 @torch.no_grad()
 def test_the_original_probabilities_of_a_bf16_model_are_in_float32() -> None:
     generator = torch.Generator().manual_seed(0)
-    head = OriginalHead(ENCODER, VOCAB)
+    head = build_head(ReplacedTokenDetection(predict="original"), ENCODER, VOCAB)
     for weight in head.parameters():
         weight.normal_(0, 0.3, generator=generator)
     head = head.bfloat16()
@@ -151,7 +152,7 @@ def test_the_original_probabilities_of_a_bf16_model_are_in_float32() -> None:
 @torch.no_grad()
 def test_originals_with_the_highest_probability_count_as_correct() -> None:
     generator, batch = torch.Generator().manual_seed(0), collate_unpadded(random_rows([50, 80, 30], VOCAB))
-    head = OriginalHead(ENCODER, VOCAB)
+    head = build_head(ReplacedTokenDetection(predict="original"), ENCODER, VOCAB)
     for weight in head.parameters():
         weight.normal_(0, 0.3, generator=generator)
     head.copy.bias.fill_(2.0)  # mostly a copy: correct where no token was replaced

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.architectures import Share, SplitTable
-from training.losses.heads import Rule, cross_entropy, smooth_labels
+from training.architectures import Share, SplitTable, Table
+from training.losses.heads import Rule, TokenHead, add_z_loss, cross_entropy, smooth_labels
 from training.losses.heads.cross_entropy import token_score
 from training.losses.heads.rules import cross_entropy as plain
+from training.score import Score
 
 TARGETS, WIDTH, VOCAB = 9, 4, 31
 SIZES = ((TARGETS, WIDTH), (VOCAB, WIDTH), (VOCAB,))
@@ -25,20 +26,16 @@ def focal(log_z_M: Tensor, logit_M: Tensor, mean_M: Tensor) -> Tensor:
     return -((1 - log_p_M.exp()) ** 2) * log_p_M
 
 
-def z_loss(log_z_M: Tensor, logit_M: Tensor, mean_M: Tensor) -> Tensor:
-    return log_z_M - logit_M + 0.1 * log_z_M**2
-
-
 def all_at_once(log_z_M: Tensor, logit_M: Tensor, mean_M: Tensor) -> Tensor:
     numbers = log_z_M, logit_M, mean_M
-    return smooth_labels(0.2)(*numbers) + 0.1 * log_z_M**2 + focal(*numbers)
+    return add_z_loss(0.1, smooth_labels(0.2))(*numbers) + focal(*numbers)
 
 
 RULES: dict[str, Rule] = {
     "plain": plain,
     "smooth": smooth_labels(0.1),
     "focal": focal,
-    "z": z_loss,
+    "z": add_z_loss(0.1),
     "all": all_at_once,
 }
 
@@ -104,6 +101,53 @@ def test_a_rule_of_a_bf16_model_is_computed_in_float32() -> None:
     torch.testing.assert_close(score.loss.double(), wanted, rtol=0.02, atol=0)
 
 
+def head_score(head: TokenHead, table: Table, hidden: Tensor) -> Score:
+    return head(hidden, {"targets_at": torch.arange(TARGETS), "targets": targets()}, table)
+
+
+def assert_z_loss(score: Score) -> None:
+    """Assert that the score has the sums of full logits in float64, with a z-loss of 0.1."""
+    logits_MV = F.linear(*(value.detach() for value in values(torch.float64)))
+    plain_loss = F.cross_entropy(logits_MV, targets(), reduction="sum")
+    wanted_z = 0.1 * logits_MV.logsumexp(-1).square().sum()
+    wanted = {"loss": plain_loss, "correct": (logits_MV.argmax(-1) == targets()).sum(), "z_loss": wanted_z}
+    assert to_floats(score.sums) == pytest.approx(to_floats(wanted), rel=1e-6)
+    assert float(score.loss.detach()) == pytest.approx(float(plain_loss + wanted_z), rel=1e-6)
+
+
+def to_floats(sums: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(one.detach()) for name, one in sums.items()}
+
+
+@pytest.mark.parametrize("at_once", [1, 70, 1 << 23])
+def test_the_z_loss_is_minimized_and_reported_separately(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", at_once)
+    head, (feature, table, bias) = TokenHead(z_loss=0.1), values()
+    head.bias = torch.nn.Parameter(bias.detach())
+    score = head_score(head, table, feature)
+    assert_z_loss(score)
+    score.loss.backward()
+    wanted = values(torch.float64)
+    oracle(RULES["z"], wanted).backward()
+    torch.testing.assert_close(head.bias.grad.double(), wanted[2].grad, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(feature.grad.double(), wanted[0].grad, rtol=1e-5, atol=1e-5)
+    with torch.no_grad():
+        assert_z_loss(head_score(head, table, feature))
+
+
+def test_a_head_without_a_z_loss_reports_none() -> None:
+    assert list(head_score(TokenHead(), values()[1], values()[0]).sums) == ["loss", "correct"]
+
+
+def test_deepspeeds_hooks_reach_the_z_loss_of_a_score() -> None:
+    from deepspeed.runtime.zero.utils import apply_to_tensors_only
+
+    score = head_score(TokenHead(z_loss=0.1), values()[1], values()[0])
+    assert apply_to_tensors_only(lambda tensor: tensor, score) == score
+    plain_score = head_score(TokenHead(), values()[1], values()[0])
+    assert apply_to_tensors_only(lambda tensor: tensor, plain_score) == plain_score
+
+
 @dataclass(frozen=True)
 class ThreadShare(Share):
     """A worker that is a thread: sums and maxima over the threads, in the order of the workers."""
@@ -129,12 +173,17 @@ class ThreadShare(Share):
 def test_a_rule_on_a_split_table_equals_one_worker(name: str, workers: int) -> None:
     barrier, parts = threading.Barrier(workers, timeout=60), dict[int, Tensor]()
 
+    head = TokenHead(z_loss=0.1)
+    head.bias = torch.nn.Parameter(values()[2].detach())
+
     def work(number: int) -> tuple[Tensor, int, list[Tensor | None]]:
         share = ThreadShare(number, workers, barrier=barrier, parts=parts)
         feature, table, bias = values()
         rows = table.detach()[share.within(VOCAB)].clone().requires_grad_()
         score = token_score(feature, SplitTable(rows, VOCAB, share), bias, targets(), RULES[name])
         score.loss.backward()
+        with torch.no_grad():
+            assert_z_loss(head_score(head, SplitTable(rows, VOCAB, share), feature))
         return score.loss.detach(), int(score.correct), [feature.grad, rows.grad, bias.grad]
 
     with ThreadPoolExecutor(workers) as pool:

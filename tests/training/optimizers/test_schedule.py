@@ -1,7 +1,12 @@
-import pytest
+import math
 
-from orchestration.config import load
+import pytest
+import torch
+from transformers import get_wsd_schedule
+
+from orchestration.config import check, load, load_cluster, shorten
 from training.optimizers import SCHEDULES, Adafactor, AdamW, Lamb, rate, rate_at
+from training.optimizers.schedule import DecayType
 from training.specs import Phase
 
 MILLION = 1_000_000
@@ -144,3 +149,106 @@ def test_a_run_that_is_all_warmup_has_a_rate_at_its_end() -> None:
 def test_a_decay_of_one_step_ends_at_the_floor() -> None:
     falling = AdamW(learning_rate=1.0, warmup_steps=10, lr_schedule="linear_after_warmup", min_lr_ratio=0.25)
     assert [rate(falling, step, 11) for step in (10, 11)] == [1.0, 0.25]
+
+
+@pytest.mark.parametrize(("warmup", "decay", "floor"), [(0, 20, 0.0), (10, 90, 0.0), (7, 30, 0.1), (10, 1, 0.25)])
+@pytest.mark.parametrize("decay_type", ["linear", "cosine", "1-sqrt"])
+def test_warmup_stable_decay_has_the_rates_of_transformers(
+    decay_type: DecayType, warmup: int, decay: int, floor: float
+) -> None:
+    ours = AdamW(
+        learning_rate=0.5,
+        warmup_steps=warmup,
+        lr_schedule="warmup_stable_decay",
+        num_decay_steps=decay,
+        decay_type=decay_type,
+        min_lr_ratio=floor,
+    )
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.5)
+    theirs = get_wsd_schedule(optimizer, warmup, decay, 100, decay_type=decay_type, min_lr_ratio=floor)
+    (rate_of,) = theirs.lr_lambdas
+    found = [rate(ours, step, 100) for step in range(101)]
+    assert found == pytest.approx([0.5 * rate_of(step) for step in range(101)], rel=1e-12, abs=1e-15)
+
+
+def test_a_decay_of_one_minus_sqrt_has_the_closed_form_of_the_paper() -> None:
+    """Haegele et al. 2024 (arXiv:2405.18392), 4: 1 - sqrt((n - (N - N_decay)) / N_decay), 20 % of N steps."""
+    optim = AdamW(
+        learning_rate=2e-3,
+        warmup_steps=300,
+        lr_schedule="warmup_stable_decay",
+        num_decay_steps=0.2,
+        decay_type="1-sqrt",
+    )
+    for step in (300, 7_999, 8_000):
+        assert rate(optim, step, 10_000) == 2e-3
+    for step in (8_001, 8_500, 9_000, 9_999, 10_000):
+        assert rate(optim, step, 10_000) == pytest.approx(2e-3 * (1 - math.sqrt((step - 8_000) / 2_000)), abs=1e-15)
+
+
+def test_each_peak_of_the_phases_has_a_stable_phase_and_a_decay() -> None:
+    phases = [
+        Phase(seq_length=8, global_batch_size=1, steps=10),
+        Phase(seq_length=8, global_batch_size=1, steps=10, learning_rate=0.5, warmup_steps=2),
+        Phase(seq_length=16, global_batch_size=1, steps=10),
+    ]
+    optim = AdamW(learning_rate=1.0, lr_schedule="warmup_stable_decay", num_decay_steps=4, decay_type="linear")
+    found = [rate_at(optim, phases, step) for step in range(30)]
+    assert found[:10] == [1.0] * 7 + [0.75, 0.5, 0.25]
+    assert found[10:] == [0.0, 0.25, *[0.5] * 15, 0.375, 0.25, 0.125]
+
+
+def test_a_stable_phase_may_end_before_the_run() -> None:
+    optim = AdamW(
+        learning_rate=1.0,
+        lr_schedule="warmup_stable_decay",
+        num_decay_steps=2,
+        decay_type="linear",
+        lr_decay_steps=6,
+        min_lr_ratio=0.5,
+    )
+    assert [rate(optim, step, 9) for step in range(9)] == [1.0] * 5 + [0.75, *[0.5] * 3]
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5])
+def test_decay_steps_are_a_number_or_a_fraction(steps: float) -> None:
+    expected = rf"got {steps}, expected a number of steps, or a fraction above 0 and below 1$"
+    with pytest.raises(ValueError, match=rf"^invalid optimizer\.num_decay_steps: {expected}"):
+        AdamW(learning_rate=1.0, num_decay_steps=steps)
+
+
+def test_a_decay_before_lr_decay_steps_begins_after_the_warmup() -> None:
+    keys = {"learning_rate": 1.0, "lr_schedule": "warmup_stable_decay", "lr_decay_steps": 100, "warmup_steps": 10}
+    AdamW(**keys, num_decay_steps=90)
+    expected = r"got 91, expected at most 90 steps before step lr_decay_steps"
+    with pytest.raises(ValueError, match=rf"^invalid optimizer\.num_decay_steps: {expected}$"):
+        AdamW(**keys, num_decay_steps=91)
+
+
+WSD = ["optimizer.lr_schedule=warmup_stable_decay"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "most", "cycle"),
+    [("bert_base", 990_000, "1000000 steps from step 0"), ("bert_large_lamb", 1_362, "1562 steps from step 7037")],
+)
+def test_a_decay_that_begins_in_a_warmup_is_refused_in_one_line(recipe: str, most: int, cycle: str) -> None:
+    cluster = load_cluster("one_gpu")
+    assert check(load(recipe, [*WSD, f"optimizer.num_decay_steps={most}"]), cluster) == []
+    assert check(load(recipe, [*WSD, f"optimizer.num_decay_steps={most + 1}"]), cluster) == [
+        f"invalid optimizer.num_decay_steps: got {most + 1}, expected at most {most}, the {cycle} without the warmup; "
+        "lower it"
+    ]
+
+
+def test_a_shortened_recipe_keeps_the_fraction_of_its_decay() -> None:
+    for number, wanted in ((100_000, 100), (0.1, 0.1)):
+        recipe = load("bert_base", [*WSD, f"optimizer.num_decay_steps={number}"])
+        short = load("bert_base", [*WSD, f"optimizer.num_decay_steps={number}", *shorten(recipe, 1_000)])
+        assert short.optimizer.num_decay_steps == wanted
+
+
+@pytest.mark.parametrize(("steps", "words"), [(0.2, "20% of the steps"), (20_000, "20,000 steps")])
+def test_the_decay_is_described_with_its_steps(steps: float, words: str) -> None:
+    optim = AdamW(learning_rate=1.0, lr_schedule="warmup_stable_decay", num_decay_steps=steps, decay_type="1-sqrt")
+    assert optim.describe_schedule() == f"constant rate, then 1-sqrt decay over the last {words}"

@@ -20,14 +20,15 @@ class AdaptiveHead(nn.Module):
     tokens.
     """
 
+    clusters: nn.Parameter
+    cluster_bias: nn.Parameter
+    bias: nn.Parameter
+
     def __init__(self, trunk: Architecture, vocab_size: int) -> None:
         super().__init__()
         self.cutoffs, self.bounds = trunk.cutoffs, bounds(trunk.cutoffs, vocab_size)
         self.narrows = trunk.token_embedding.div_val > 1
-        self.project = nn.Linear(trunk.hidden_size, trunk.hidden_size, bias=False) if self.narrows else nn.Identity()
-        self.clusters = nn.Parameter(torch.empty(len(self.cutoffs), trunk.hidden_size))
-        self.cluster_bias = nn.Parameter(torch.empty(len(self.cutoffs)))
-        self.bias = nn.Parameter(torch.empty(vocab_size))
+        self.project: nn.Module = nn.Identity()  # unless the loss declares it
 
     def list_fused(self) -> dict[str, tuple[int, ...]]:
         """Sizes of the biases of the clusters.
@@ -41,7 +42,7 @@ class AdaptiveHead(nn.Module):
         tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
         frequent = self.cutoffs[0]
         cluster_M = torch.bucketize(target_M, torch.tensor(self.cutoffs, device=target_M.device), right=True)
-        loss, right_M = linear_cross_entropy(
+        loss, right_M, _ = linear_cross_entropy(
             self.project(feature_MD),
             torch.cat([tables[0], self.clusters]),
             torch.cat([self.bias[:frequent], self.cluster_bias]),
@@ -53,7 +54,7 @@ class AdaptiveHead(nn.Module):
             feature = feature_MD[at_R]
             if projections:
                 feature = F.linear(feature, projections[cluster].T)
-            part, right_R = linear_cross_entropy(
+            part, right_R, _ = linear_cross_entropy(
                 feature, tables[cluster], self.bias[start:stop], target_M[at_R] - start
             )
             loss, correct = loss + part, correct + (right_M[at_R] & right_R).sum()

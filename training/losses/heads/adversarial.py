@@ -15,7 +15,7 @@ from training.architectures import Table, whole
 from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
-from training.specs import Architecture
+from training.specs import Activation
 
 
 class AdversarialHead(nn.Module):
@@ -26,10 +26,11 @@ class AdversarialHead(nn.Module):
     decrease. This head is for an ablation: the logits of all targets are in memory at once.
     """
 
-    def __init__(self, trunk: Architecture, vocab_size: int) -> None:
+    baseline: nn.Module
+
+    def __init__(self, activation: Activation) -> None:
         super().__init__()
-        self.tokens = MaskedTokensHead(trunk, vocab_size)
-        self.baseline = nn.Linear(trunk.hidden_size, 1, bias=False)
+        self.tokens = MaskedTokensHead(activation)
 
     def sample(
         self,

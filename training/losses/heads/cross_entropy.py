@@ -31,14 +31,16 @@ def token_score(
 
     The loss is the cross-entropy, or that of a `rule`.
     """
-    loss, right_M = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M, rule)
+    loss, right_M, _ = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M, rule)
     return Score(loss, len(target_M), right_M.sum())
 
 
 def linear_cross_entropy(
     feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor, rule: Rule | None = None
-) -> tuple[Tensor, Tensor]:
-    """The summed loss of `token_score`, and bool [M]: whether each target has the highest score.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The summed loss of `token_score`; bool [M]: whether each target has the highest score; the sum of log^2 Z.
+
+    Z is the sum of exp(logits) of a target. Without a `rule`, the sum of its squared logarithms is 0.
 
     If the table is split between workers (arXiv:1909.08053, 3), each worker computes the logits of its own rows. It
     uses its part of the bias, which is not split. The workers exchange three numbers per target instead of logits, and
@@ -141,13 +143,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         share: Share,
         with_gradient: bool,
         rule: Rule | None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """`table_VD` has this worker's rows of a table with `size` rows.
 
         Targets are relative to the first of these rows; targets outside of them belong to other workers.
         """
         num_rows = max(1, LOGITS_AT_ONCE * share.of // size)  # the same on every worker
-        loss = torch.zeros((), dtype=torch.float32, device=feature_MD.device)
+        loss, square = (torch.zeros((), dtype=torch.float32, device=feature_MD.device) for _ in range(2))
         right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_MD.device)
         d_feature_MD = torch.empty_like(feature_MD) if with_gradient else None
         d_table_VD = torch.zeros_like(table_VD, dtype=torch.float32) if with_gradient else None
@@ -159,7 +161,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if rule is None:
                 part, right_M[rows], d_logits = _cross_entropy(logits, target, share, with_gradient)
             else:
-                part, right_M[rows], d_logits = _apply_rule(rule, logits, target, size, share, with_gradient)
+                part, right_M[rows], d_logits, log_z = _apply_rule(rule, logits, target, size, share, with_gradient)
+                square += log_z.square().sum()
             loss += part
             if d_feature_MD is None or d_table_VD is None:
                 continue
@@ -172,12 +175,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             else:
                 d_table_VD += d_logits.T @ feature
         ctx.save_for_backward(d_feature_MD, d_table_VD, d_bias_V)
-        ctx.mark_non_differentiable(right_M)
-        return loss, right_M
+        ctx.mark_non_differentiable(right_M, square)
+        return loss, right_M, square
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         # autograd casts each gradient to the precision of its tensor
         scaled = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
         return (*scaled, None, None, None, None, None)
@@ -220,8 +223,9 @@ def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: S
 
 def _apply_rule(
     rule: Rule, logits_MR: Tensor, target_M1: Tensor, size: int, share: Share, with_gradient: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The summed loss of a rule, bool [M]: whether each target has the highest logit, and the gradient of the logits.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The summed loss of a rule, bool [M]: whether each target has the highest logit, the gradient of the logits, and
+    the logarithm [M] of the sum of exp(logits).
 
     The rule gets three numbers per target, so autograd runs on these alone. The gradient of a logit follows: the
     derivative by log-sum-exp times its probability, that by the mean divided by the size of the vocabulary, and at the
@@ -247,10 +251,11 @@ def _apply_rule(
         inputs = [x.detach().requires_grad_(with_gradient) for x in (log_z_M, logit_M, mean_M)]
         loss = rule(*inputs).sum()
     if not with_gradient:
-        return loss, right_M, logits_MR.new_empty(0)
+        return loss, right_M, logits_MR.new_empty(0), log_z_M
     grads = torch.autograd.grad(loss, inputs, allow_unused=True)
     d_log_z_M, d_logit_M, d_mean_M = (
         torch.zeros_like(x) if d is None else d for d, x in zip(grads, inputs, strict=True)
     )
     d_logits_MR = (logits_MR - log_z_M[:, None]).exp_().mul_(d_log_z_M[:, None]).add_(d_mean_M[:, None] / size)
-    return loss.detach(), right_M, d_logits_MR.scatter_add_(1, target_M1, d_logit_M[:, None] * mine_M1)
+    d_logits_MR.scatter_add_(1, target_M1, d_logit_M[:, None] * mine_M1)
+    return loss.detach(), right_M, d_logits_MR, log_z_M

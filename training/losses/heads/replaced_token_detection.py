@@ -16,7 +16,7 @@ from training.architectures import Table, apply_activation, whole
 from training.losses.heads.cross_entropy import tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
-from training.specs import Architecture
+from training.specs import Activation
 
 
 class ReplacedTokenDetectionHead(nn.Module):
@@ -25,11 +25,12 @@ class ReplacedTokenDetectionHead(nn.Module):
     The layers are those of google-research/electra (modeling).
     """
 
-    def __init__(self, trunk: Architecture, at: Literal["all", "masked"]) -> None:
+    transform: nn.Module
+    classify: nn.Module
+
+    def __init__(self, activation: Activation, at: Literal["all", "masked"]) -> None:
         super().__init__()
-        self.at, self.activation = at, trunk.activation
-        self.transform = nn.Linear(trunk.hidden_size, trunk.hidden_size)
-        self.classify = nn.Linear(trunk.hidden_size, 1)
+        self.at, self.activation = at, activation
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [...] of hidden states [..., D]."""
@@ -56,10 +57,11 @@ class OriginalHead(nn.Module):
     ablation: the logits of all tokens are in memory at once.
     """
 
-    def __init__(self, trunk: Architecture, vocab_size: int) -> None:
+    copy: nn.Module
+
+    def __init__(self, activation: Activation) -> None:
         super().__init__()
-        self.tokens = MaskedTokensHead(trunk, vocab_size)
-        self.copy = nn.Linear(trunk.hidden_size, 1)
+        self.tokens = MaskedTokensHead(activation)
 
     def log_p(self, hidden_MD: Tensor, input_M: Tensor, table_VD: Table) -> Tensor:
         """Log-probabilities [M, V] of the original tokens; `input_M` are the input tokens."""

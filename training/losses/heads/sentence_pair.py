@@ -10,16 +10,13 @@ from preprocessing.schema import IGNORE
 from training.architectures import Table
 from training.losses.heads.cross_entropy import tokens_at
 from training.score import Score
-from training.specs import Architecture
 
 
 class SentencePairHead(nn.Module):
     """Pooler (linear and tanh) of the first token, then a two-way classifier (BERT 3.1, task 2)."""
 
-    def __init__(self, trunk: Architecture) -> None:
-        super().__init__()
-        self.pooler = nn.Linear(trunk.hidden_size, trunk.hidden_size)
-        self.classify = nn.Linear(trunk.hidden_size, 2)
+    pooler: nn.Module
+    classify: nn.Module
 
     def logits(self, hidden_BD: Tensor) -> Tensor:
         """Logits of the labels 0 and 1."""

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.architectures import Embedding, Table
+from training.architectures import Table
 from training.losses.heads.cross_entropy import token_score, tokens_at
 from training.score import Score
-from training.specs import Architecture
 
 
 class BoundaryTargets(NamedTuple):
@@ -51,15 +50,16 @@ class SpanBoundaryHead(nn.Module):
     The inputs are the states of the two boundary tokens and an embedding of the position in the span.
     """
 
-    def __init__(self, trunk: Architecture, vocab_size: int, positions: int, position_width: int) -> None:
+    offsets: nn.Module
+    first: nn.Module
+    first_norm: nn.Module
+    second: nn.Module
+    second_norm: nn.Module
+    bias: nn.Parameter
+
+    def __init__(self, positions: int) -> None:
         super().__init__()
         self.positions = positions
-        self.offsets = Embedding(positions, position_width)
-        self.first = nn.Linear(2 * trunk.hidden_size + position_width, trunk.hidden_size)
-        self.first_norm = nn.LayerNorm(trunk.hidden_size, eps=trunk.norm_eps)
-        self.second = nn.Linear(trunk.hidden_size, trunk.table_width)
-        self.second_norm = nn.LayerNorm(trunk.table_width, eps=trunk.norm_eps)
-        self.bias = nn.Parameter(torch.empty(vocab_size))
 
     def features(self, hidden: Tensor, targets: BoundaryTargets) -> Tensor:
         """Inputs [N, E] of the token table."""

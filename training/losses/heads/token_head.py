@@ -7,21 +7,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures import Table, whole
-from training.losses.heads.cross_entropy import Rule, token_log_p, token_sample, token_score, tokens_at
+from training.losses.heads.cross_entropy import Rule, linear_cross_entropy, token_log_p, token_sample, tokens_at
+from training.losses.heads.rules import add_z_loss, cross_entropy
 from training.score import Score
 
 
 class TokenHead(nn.Module):
     """Logits are `features(hidden) @ table.T + bias`. The loss of a target is its cross-entropy, or that of a `rule`.
 
-    A subclass defines `bias`, which may be None, and `features`.
+    With `z_loss`, the loss has that weight times log^2 Z per target, which the score reports separately (rules.py).
+    There is no bias if the loss declares none. A subclass may define `features`.
     """
 
     bias: nn.Parameter | None
 
-    def __init__(self, rule: Rule | None = None) -> None:
+    def __init__(self, rule: Rule | None = None, z_loss: float = 0.0) -> None:
         super().__init__()
-        self.rule = rule
+        self.bias, self.z_loss = None, z_loss
+        self.rule = add_z_loss(z_loss, rule or cross_entropy) if z_loss else rule
 
     def features(self, hidden_MD: Tensor) -> Tensor:
         """Inputs [M, E] of the token table, from hidden states [M, D]."""
@@ -29,7 +32,10 @@ class TokenHead(nn.Module):
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
-        return token_score(feature_MD, table_VD, self.bias, batch["targets"], self.rule)
+        target_M = batch["targets"]
+        loss, right_M, square = linear_cross_entropy(feature_MD, table_VD, self.bias, target_M, self.rule)
+        score = Score(loss, len(target_M), right_M.sum())
+        return score._replace(z_loss=self.z_loss * square) if self.z_loss else score
 
     def next_scores(self, hidden_MD: Tensor, table_VD: Table) -> Tensor:
         """Logits float32 [M, V]. All of them are in memory, for the few states of a decoding step."""
