@@ -281,8 +281,8 @@ PEGASUS = replace(
     source="google-research/pegasus: estimator_utils.py, embedding.py, attention.py, transformer_block.py",
     start="glorot",
 )
-# Small models are initialized with sqrt(2 / (5 x width)) (small_init, arXiv:1910.05895). Residual projections differ from
-# these papers: see the recipes.
+# TinyLlama and Pythia are initialized with sqrt(2 / (5 x width)) (small_init, arXiv:1910.05895). The scale of residual
+# projections differs from llama2.c, TinyLlama and Pythia: see the recipes.
 LLAMA = Published(
     "arXiv:2302.13971, 2.3; eps is torch's default, initial weights are those of transformers",
     rule="adam",
