@@ -53,6 +53,7 @@ NEEDED = {
     "learning_rate": 1e-3,
 }  # without a default
 NEEDED_INSIDE = {"max_position_embeddings": 9, "size": 2, "cutoffs": (3,)}
+NEEDED_INSIDE |= {"factor": 2.0, "original_max_position_embeddings": 9}
 SOURCES = (
     readers.TextReader(path="a"),
     readers.JsonlReader(path="a"),

@@ -21,8 +21,9 @@ from training.specs import Architecture, BatchWork
 
 LENGTH, ROWS, LAYERS = 128, 2, (2, 4)
 IDS = 300  # of random tokens
-# Their attention is not one kernel: the bands of Longformer and Mistral, and Transformer-XL's and XLNet's relative scores are computed by
-# several operations, and the specs state them approximately (tests/orchestration/planning/test_plan.py).
+# Their attention is not one kernel: the bands of Longformer and Mistral, and the relative scores of Transformer-XL and
+# XLNet are computed by several operations, and the specs state them approximately
+# (tests/orchestration/planning/test_plan.py).
 BY_HAND = ("longformer_base", "mistral_7b", "transformer_xl_base", "transformer_xl_enwik8", "xlnet_base")
 
 
