@@ -15,7 +15,19 @@ import pytest
 from tests.golden import text
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("index", "masking", "objective", "loss", "reader", "filter", "optimizer", "task", "recipe", "other-parts")
+PAGES = (
+    "index",
+    "masking",
+    "objective",
+    "loss",
+    "attention",
+    "reader",
+    "filter",
+    "optimizer",
+    "task",
+    "recipe",
+    "other-parts",
+)
 PAGE = "\n".join((ROOT / "docs" / "extending" / f"{name}.md").read_text() for name in PAGES)
 FLOORS = ("orchestration", "pipeline", "preprocessing", "training")
 FEW_STEPS = {"phases": [{"seq_length": 48, "global_batch_size": 16, "steps": 12}]}
@@ -117,9 +129,9 @@ def test_each_extension_is_one_new_file_and_one_line_in_a_union() -> None:
     files = [block.label for language in ("python", "yaml") for block in blocks(language) if "door=" not in block.label]
     doors = [block.label for block in blocks("python", "door=")]
     assert (len(files), len(doors)) == (
-        10,
-        6,
-    )  # a recipe and a filter have no union; PEGASUS is an objective and a recipe
+        12,
+        8,
+    )  # a recipe and a filter have no union; PEGASUS is an objective and a recipe; an attention has a spec and a module
 
 
 @pytest.mark.parametrize(
@@ -141,6 +153,40 @@ def test_the_commands_work_and_describe_the_new_parts(copy: Path) -> None:
     ):
         assert words in output
     assert "None" not in output
+
+
+ATTENTION = """
+import torch
+from tests.training.batches import collate_padded, collate_unpadded, random_rows
+from training.architectures import Share
+from training.losses import NextToken
+from training.model import Model
+from training.specs import Decoder, RotaryPositions
+from training.specs.cosine_attention import CosineAttention
+
+sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+plain = Decoder(**sizes, position_embedding=RotaryPositions(), hidden_dropout=0.0, attention_dropout=0.0)
+trunk = Decoder(**sizes, position_embedding=RotaryPositions(), hidden_dropout=0.0, attention_dropout=0.0, attention=CosineAttention())
+print(trunk.weights(50).total - plain.weights(50).total)
+model, rows = Model(trunk, (NextToken(),), 50, seed=0), random_rows([7, 12], 50)
+unpadded, padded = (model(batch)["next_token"].loss for batch in (collate_unpadded(rows), collate_padded(rows, 16)))
+torch.testing.assert_close(unpadded, padded)
+unpadded.backward()
+name = "trunk.blocks.1.attention.scale_of_head"
+print(tuple(model.get_parameter(name).grad.shape), bool(model.get_parameter(name).grad.all()))
+with torch.device("meta"):
+    print(tuple(Model(trunk, (NextToken(),), 50, seed=0, share=Share(1, 2)).get_parameter(name).shape))
+"""
+
+
+def test_the_new_attention_has_its_tensors_and_is_split_by_heads(copy: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(copy), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", ATTENTION], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    # four more weights in each of two layers
+    assert done.stdout.split("\n")[:3] == ["8", "(4, 1) True", "(2, 1)"]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ Axes as in layout.py. The heads of a token are one tensor [H + 2 G, K]: its quer
 
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +20,13 @@ from training.architectures.made import add_modules
 from training.architectures.recompute import call_recomputed
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.architectures.ulysses import to_heads, to_tokens
-from training.specs import SelfAttentionSpec
+from training.specs import SelfAttentionSpec, VectorsSpec
 
 
 class Attention(nn.Module):
     """Multi-head self-attention or cross-attention (arXiv:1706.03762, 3.2.2), with the options of its spec."""
 
+    kind: ClassVar[str] = "plain"  # of its spec
     qkv: FusedLinear  # self-attention whose queries, keys and values are one product
     query: ColumnLinear  # otherwise
     key_value: FusedLinear
@@ -39,10 +41,13 @@ class Attention(nn.Module):
         self.head_dim, self.dropout, self.window = spec.head_dim, spec.dropout, spec.window
         self.scale, self.recompute_core = None if spec.is_scaled else 1.0, False
         add_modules(self, spec.tensors())
-        self.is_joint, self.has_norms = "qkv" in self._modules, spec.head_norm is not None
+        self.is_joint, self.normalizes = "qkv" in self._modules, spec.normalizes
+        vectors = (tensor for tensor in spec.tensors() if isinstance(tensor, VectorsSpec))
+        self.axes = {tensor.name: tensor.axis for tensor in vectors if tensor.axis is not None}
 
     def split_axes(self) -> dict[str, int]:
-        return {}
+        """The axes of the heads in parameters that are no linear layers."""
+        return self.axes
 
     def forward(
         self, x: Tensor, rows: BatchLayout, read: Tensor | None = None, source: BatchLayout | None = None
@@ -64,11 +69,23 @@ class Attention(nn.Module):
             mixed = self._mix(x, query, rows, key_value, source, dropout)
         if self.chunk.of > 1:
             mixed = to_tokens(mixed.flatten(0, -3), self.chunk, rows.tokens)
-        return self.out(mixed.flatten(-2))
+        return self.finish(mixed.flatten(-2), x)
+
+    def finish(self, mixed: Tensor, x: Tensor) -> Tensor:
+        """States [..., D] of the results of all heads [..., H K]; `x` are the states that the queries are made of."""
+        return self.out(mixed)
 
     def keys_values(self, read: Tensor) -> Tensor:
         """Keys and values [..., 2 G, K] of the states [..., D] that cross-attention reads."""
         return self.key_value(read).unflatten(-1, (-1, self.head_dim))
+
+    def normalize(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Normalize queries [..., H, K] and keys [..., G, K], before their rotation."""
+        return self.query_norm(query), self.key_norm(key)
+
+    def select_heads(self, vectors_HK: Tensor) -> Tensor:
+        """The rows of a parameter that belong to the heads which this worker computes."""
+        return vectors_HK[self.chunk.within(len(vectors_HK))]
 
     def _project(self, x: Tensor, rows: BatchLayout, read: Tensor, source: BatchLayout) -> tuple[Tensor, Tensor]:
         """Queries [..., H, K] of `x`, and keys and values [..., 2 G, K] of `read`. Rotary positions rotate both."""
@@ -82,9 +99,9 @@ class Attention(nn.Module):
             heads = to_heads(heads, self.chunk, rows.tokens, lengths).unflatten(0, rows.token_shape)
             lengths = [length // self.chunk.of for length in lengths]
         num_queries, num_keys, _ = lengths
-        if self.has_norms:
+        if self.normalizes:
             query, key, value = heads.split(lengths, -2)
-            heads = torch.cat([self.query_norm(query), self.key_norm(key), value], -2)
+            heads = torch.cat([*self.normalize(query, key), value], -2)
         if rows.rotations is not None:
             turned, value = heads.split([num_queries + num_keys, num_keys], -2)
             heads = torch.cat([rows.rotations[self.window is not None].apply(turned), value], -2)

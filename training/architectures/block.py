@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from training.architectures.feed_forward import make_feed_forward
+from training.architectures.kinds import make_feed_forward
 from training.architectures.layout import BatchLayout
 from training.architectures.made import make_norm
 from training.specs import Stack

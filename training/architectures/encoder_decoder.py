@@ -17,6 +17,7 @@ from training.architectures.attention import Attention
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
+from training.architectures.kinds import make_attention
 from training.architectures.layout import BatchLayout, incremental_layout, layout, spread
 from training.architectures.linears import Table, TokenTable
 from training.architectures.made import add_modules, make_all
@@ -132,9 +133,9 @@ class Seq2SeqStack(nn.Module):
         around = make_all(trunk.side("decoder" if decodes else "encoder").outside)
         self.positions, self.distances, self.languages = map(around.get, ("positions", "distances", "languages"))
         self.embedding_norm = around.get("embedding_norm", nn.Identity())
-        attentions = (trunk.attention, trunk.attention) if decodes else (trunk.attention,)
+        attentions = (trunk.attention_layer,) * (2 if decodes else 1)
         self.blocks = RecomputedBlocks(
-            TransformerBlock(trunk, *map(Attention, attentions)) for _ in range(trunk.num_hidden_layers)
+            TransformerBlock(trunk, *map(make_attention, attentions)) for _ in range(trunk.num_hidden_layers)
         )
         self.final_norm = around.get("final_norm", nn.Identity())
         self.dropout = nn.Dropout(trunk.hidden_dropout)

@@ -1,18 +1,20 @@
-"""The kinds of feed-forward layers. They treat each token separately."""
+"""The feed-forward layer, which treats each token separately."""
+
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.architectures.fused import FusedLinear
 from training.architectures.linears import ColumnLinear, RowLinear
 from training.architectures.made import add_modules
 from training.architectures.tensor_parallel import WHOLE, Share
-from training.specs import Activation, FeedForwardSpec, GatedFeedForwardSpec
+from training.specs import Activation, FeedForwardSpec
 
 
 class FeedForward(nn.Module):
     """Two linear layers with an activation and optional dropout between them (arXiv:1706.03762, 3.3)."""
 
+    kind: ClassVar[str] = "plain"  # of its spec
     up: ColumnLinear
     down: RowLinear
     share: Share = WHOLE
@@ -34,21 +36,6 @@ class FeedForward(nn.Module):
     def rise(self, x: Tensor) -> Tensor:
         """The inner elements [..., inner] of states [..., D]."""
         return apply_activation(self.up(x), self.activation)
-
-
-class GatedFeedForward(FeedForward):
-    """The inner elements are multiplied with an activated gate (GLU variants, arXiv:2002.05202)."""
-
-    up: FusedLinear  # the gate, then the elements
-
-    def rise(self, x: Tensor) -> Tensor:
-        gate, inner = self.up(x).split(self.up.lengths, -1)
-        return apply_activation(gate, self.activation) * inner
-
-
-def make_feed_forward(spec: FeedForwardSpec) -> FeedForward:
-    """The module of a feed-forward layer."""
-    return (GatedFeedForward if isinstance(spec, GatedFeedForwardSpec) else FeedForward)(spec)
 
 
 def apply_activation(x: Tensor, activation: Activation) -> Tensor:

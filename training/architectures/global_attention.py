@@ -1,5 +1,7 @@
 """Attention with a window and a global first token (Longformer, arXiv:2004.05150, 3.1). Axes as in layout.py."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,6 +18,7 @@ class GlobalAttention(Attention):
     The first token attends to all tokens, with separate linear layers.
     """
 
+    kind: ClassVar[str] = "global"
     global_query: ColumnLinear
     global_key_value: FusedLinear
 

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from training.architectures.fused import FusedLinear
 from training.architectures.linears import ColumnLinear, Embedding, RowLinear, TokenTable
+from training.architectures.tensor_parallel import WHOLE, Share
 from training.specs import LinearSpec, NormSpec, TableSpec, Tensors
 
 
@@ -46,5 +48,30 @@ def make_linear(linear: LinearSpec) -> nn.Linear:
 def make_norm(norm: NormSpec) -> nn.Module:
     """LayerNorm (arXiv:1607.06450) or RMSNorm (arXiv:1910.07467) over the last axis."""
     if norm.kind == "rmsnorm":
-        return nn.RMSNorm(norm.width, eps=norm.eps)
-    return nn.LayerNorm(norm.width, eps=norm.eps, bias=norm.bias)
+        return (HeadRMSNorm if norm.of_heads else nn.RMSNorm)(norm.width, eps=norm.eps)
+    return (HeadLayerNorm if norm.of_heads else nn.LayerNorm)(norm.width, eps=norm.eps, bias=norm.bias)
+
+
+class HeadRMSNorm(nn.RMSNorm):
+    """RMSNorm of each head. The gradient of its weights is summed over the workers, which have different heads."""
+
+    share: Share = WHOLE
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.share.enter(self.weight), self.eps)
+
+
+class HeadLayerNorm(nn.LayerNorm):
+    """LayerNorm of each head. The gradient of its weights is summed over the workers, which have different heads."""
+
+    share: Share = WHOLE
+
+    def split_axes(self) -> dict[str, int]:
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.share.enter(self.bias)
+        return F.layer_norm(x, self.normalized_shape, self.share.enter(self.weight), bias, self.eps)

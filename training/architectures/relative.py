@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from training.architectures.adaptive import AdaptiveTable, bounds
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import SLOTS_AT_ONCE, KVCache, KVCacheView, empty_cache
-from training.architectures.feed_forward import make_feed_forward
 from training.architectures.fused import FusedLinear
+from training.architectures.kinds import make_feed_forward
 from training.architectures.layout import BatchLayout, layout, spread
 from training.architectures.linears import ColumnLinear, RowLinear, Table, TokenTable
 from training.architectures.made import add_modules, make, make_all, make_norm
@@ -144,8 +144,8 @@ class RelativeBlock(nn.Module):
 
     def __init__(self, trunk: Decoder | TwoStream, biases: Biases | None = None) -> None:
         super().__init__()
-        assert isinstance(trunk.attention, RelativeAttentionSpec)
-        self.attention = RelativeAttention(trunk.attention, biases)
+        assert isinstance(trunk.attention_layer, RelativeAttentionSpec)
+        self.attention = RelativeAttention(trunk.attention_layer, biases)
         self.attention_norm = make_norm(trunk.norm("attention_norm"))
         self.feed_forward = make_feed_forward(trunk.feed_forward_layer)
         self.feed_forward_norm = make_norm(trunk.norm("feed_forward_norm"))
@@ -187,8 +187,8 @@ class RelativeDecoder(Backbone):
         self.memory = SegmentMemory(trunk.mem_len)
         tables = make_all(trunk.tables(vocab_size))
         self.tokens = tables["tokens"] if "tokens" in tables else AdaptiveTable(trunk, vocab_size)
-        assert isinstance(trunk.attention, RelativeAttentionSpec)
-        biases = Biases(trunk.attention)
+        assert isinstance(trunk.attention_layer, RelativeAttentionSpec)
+        biases = Biases(trunk.attention_layer)
         self.blocks = RecomputedBlocks(RelativeBlock(trunk, biases) for _ in range(trunk.num_hidden_layers))
         self.dropout = nn.Dropout(trunk.hidden_dropout)
 

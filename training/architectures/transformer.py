@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from training.architectures.alibi import AlibiBias
-from training.architectures.attention import Attention
 from training.architectures.backbone import Backbone, MaskHead, last_at, no_writer
 from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
-from training.architectures.global_attention import GlobalAttention
+from training.architectures.kinds import make_attention
 from training.architectures.layout import BatchLayout, incremental_layout, layout
 from training.architectures.linears import Embedding, Table, TokenTable
 from training.architectures.made import make_all
@@ -22,7 +21,7 @@ from training.architectures.recompute import RecomputedBlocks
 from training.architectures.rotary import rotations_of
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.architectures.ulysses import gather_sequence, split_sequence
-from training.specs import Architecture, Decoder, Encoder, GlobalAttentionSpec, RotaryPositions
+from training.specs import Architecture, Decoder, Encoder, RotaryPositions
 
 
 class InputEmbeddings(Backbone):
@@ -240,8 +239,7 @@ def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:
     """
     result, owners = list[TransformerBlock](), dict[int, TransformerBlock]()
     for number in range(trunk.num_hidden_layers):
-        spec = trunk.attention_at(number)
-        attention = GlobalAttention(spec) if isinstance(spec, GlobalAttentionSpec) else Attention(spec)
+        attention = make_attention(trunk.attention_at(number))
         block = TransformerBlock(trunk, attention, is_normed=trunk.first_is_normed and number == 0)
         owner = owners.setdefault(number * trunk.num_hidden_groups // trunk.num_hidden_layers, block)
         if trunk.parameter_sharing in ("attention", "all"):

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, mention_z_loss
-from training.specs import Architecture, BatchWork, ModelTensors, NetName, VectorsSpec, Visibility, mask_head
+from training.specs import Architecture, BatchWork, ModelTensors, NetName, VectorsSpec, Visibility, list_mask_head
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,8 +68,7 @@ class MaskedTokens:
         if not self.transform:
             return ModelTensors((VectorsSpec("bias", (vocab_size,)),), ())
         net = trunk.net("generator")
-        bias, norm = getattr(net, "bias", True), net.norm("norm", net.table_width)
-        return mask_head(net.hidden_size, net.table_width, vocab_size, bias=bias, norm=norm)
+        return list_mask_head(net, net.table_width, vocab_size)
 
     def head(self, trunk: Architecture, vocab_size: int) -> "nn.Module":
         from training.losses.heads import MaskedTokensHead

@@ -10,7 +10,9 @@ from typing import Final
 
 from training.specs.alibi import AlibiPositions, alibi_slopes
 from training.specs.attention import (
+    AttentionPart,
     GlobalAttentionSpec,
+    PlainAttention,
     RelativeAttentionSpec,
     SelfAttentionSpec,
     Seq2SeqAttentionSpec,
@@ -30,18 +32,13 @@ from training.specs.decoder import Decoder
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
-from training.specs.feed_forward import (
-    Activation,
-    FeedForwardKind,
-    FeedForwardPart,
-    FeedForwardSpec,
-    GatedFeedForward,
-    GatedFeedForwardSpec,
-    PlainFeedForward,
-)
+from training.specs.feed_forward import Activation, FeedForwardPart, FeedForwardSpec, PlainFeedForward
+from training.specs.gated_attention import GatedAttention, GatedAttentionSpec
+from training.specs.gated_feed_forward import GatedFeedForward, GatedFeedForwardSpec
 from training.specs.generator_discriminator import GeneratorDiscriminator
+from training.specs.kinds import AttentionKind, FeedForwardKind
 from training.specs.loss_spikes import LossSpikes
-from training.specs.mask_head import mask_head
+from training.specs.mask_head import list_mask_head
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
 from training.specs.position_embedding import (
     LearnedPositions,
@@ -80,7 +77,6 @@ from training.specs.work import BatchWork
 
 __all__ = [
     "BUCKET",
-    "FEED_FORWARDS",
     "LIVE",
     "LOGITS_AT_ONCE",
     "POSITIONS",
@@ -94,6 +90,8 @@ __all__ = [
     "AlternatingWindow",
     "Architecture",
     "ArchitecturePart",
+    "AttentionKind",
+    "AttentionPart",
     "AttentionWindow",
     "BatchWork",
     "BlockSpec",
@@ -108,6 +106,8 @@ __all__ = [
     "FeedForwardPart",
     "FeedForwardSpec",
     "FullAttention",
+    "GatedAttention",
+    "GatedAttentionSpec",
     "GatedFeedForward",
     "GatedFeedForwardSpec",
     "GeneratorDiscriminator",
@@ -126,6 +126,7 @@ __all__ = [
     "NormSpec",
     "Offload",
     "Phase",
+    "PlainAttention",
     "PlainEmbedding",
     "PlainFeedForward",
     "PositionEmbedding",
@@ -155,7 +156,7 @@ __all__ = [
     "YarnScaling",
     "alibi_slopes",
     "count_weights",
-    "mask_head",
+    "list_mask_head",
 ]
 
 Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscriminator
@@ -168,7 +169,6 @@ WINDOWS: Final[tuple[type[AttentionWindow], ...]] = (
     *(FullAttention, SlidingWindow, AlternatingWindow),
     *(CausalSlidingWindow, EncoderAlternatingWindow),
 )
-FEED_FORWARDS: Final = (PlainFeedForward, GatedFeedForward)
 TABLES: Final[tuple[type[TokenEmbedding], ...]] = (PlainEmbedding, AdaptiveEmbedding)
 
 

@@ -1,7 +1,9 @@
-"""Kinds of attention: their tensors. The modules are in training/architectures/."""
+"""Kinds of attention: their keys and tensors. The modules are in training/architectures/."""
 
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol
 
+from preprocessing.spec import ScaleOverrides, spec
 from training.specs.tensors import LinearSpec, NormSpec, Tensors, VectorsSpec
 
 
@@ -13,6 +15,7 @@ class SelfAttentionSpec:
     arXiv:2305.13245). With a window, a token attends to near tokens only.
     """
 
+    kind: ClassVar[str] = "plain"  # of its module, training/architectures/kinds.py
     width: int  # of the hidden states
     heads: int
     head_dim: int
@@ -56,8 +59,13 @@ class SelfAttentionSpec:
         return () if norm is None else tuple(replace(norm, name=name) for name in ("query_norm", "key_norm"))
 
     @property
-    def normed(self) -> int:
-        """Stored elements per token for the norms of queries and keys: their inputs are part of one tensor."""
+    def normalizes(self) -> bool:
+        """Whether queries and keys are normalized before their product."""
+        return self.head_norm is not None
+
+    @property
+    def kept_more(self) -> int:
+        """Stored elements per token, besides queries, keys, values and their mixture: the inputs of head norms."""
         return self.inner + 2 * self.key_value_width if self.head_norm else 0
 
     def tensors(self) -> tuple[Tensors, ...]:
@@ -70,6 +78,8 @@ class GlobalAttentionSpec(SelfAttentionSpec):
 
     The first token has linear layers of its own.
     """
+
+    kind: ClassVar[str] = "global"
 
     @property
     def global_query(self) -> LinearSpec:
@@ -133,3 +143,35 @@ class RelativeAttentionSpec(SelfAttentionSpec):
     def tensors(self) -> tuple[Tensors, ...]:
         own = () if self.shares_biases else self.biases
         return *self.linears, *own, *self.segments
+
+
+class AttentionPart(Protocol):
+    """A kind of self-attention that a recipe can choose."""
+
+    scale_overrides: ClassVar[ScaleOverrides]
+    """Keys that `--scale` changes, and their values."""
+
+    @property
+    def kind(self) -> str:
+        """Name in a recipe."""
+
+    def layer_of(self, **sizes: Any) -> SelfAttentionSpec:
+        """The layer, with the sizes of SelfAttentionSpec."""
+
+    def describe(self) -> str:
+        """Description for reports."""
+
+
+@spec
+class PlainAttention:
+    """Softmax of scaled products of queries and keys (arXiv:1706.03762, 3.2)."""
+
+    kind: Literal["plain"] = "plain"
+
+    scale_overrides: ClassVar[ScaleOverrides] = {}
+
+    def layer_of(self, **sizes: Any) -> SelfAttentionSpec:
+        return SelfAttentionSpec(**sizes)
+
+    def describe(self) -> str:
+        return "softmax attention"

@@ -73,7 +73,7 @@ class BlockSpec:
     def heads_kept(self) -> float:
         """Stored elements of all queries, keys and values."""
         width, key_value = self.attention.inner, 2 * self.attention.key_value_width
-        own = self.tokens * (width + key_value + self.attention.normed)
+        own = self.tokens * (width + key_value + self.attention.kept_more)
         return own + (self.tokens * width + self.source_tokens * key_value if self.source_tokens else 0.0)
 
     @property

@@ -5,11 +5,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.alibi import AlibiPositions
-from training.specs.attention import RelativeAttentionSpec, SelfAttentionSpec
+from training.specs.attention import PlainAttention, RelativeAttentionSpec, SelfAttentionSpec
 from training.specs.attention_window import AlternatingWindow, CausalSlidingWindow, FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.feed_forward import Activation
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, RelativePositions
 from training.specs.rotary import RotaryPositions
 from training.specs.stack import NormPosition, SelfAttentionStack, Sharing
@@ -51,11 +51,10 @@ class Decoder(SelfAttentionStack):
     family: ClassVar[int] = 2
     attention_mask: ClassVar[Visibility] = "causal"
     writes: ClassVar[Writing] = "causal"
-    type_vocab_size: ClassVar[int] = 0
-    num_languages: ClassVar[int] = 0
     parameter_sharing: ClassVar[Sharing] = "none"
     num_hidden_groups: ClassVar[int] = 1
     first_is_normed: ClassVar[bool] = False
+    counts_visible_pairs: ClassVar[bool] = True
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         SelfAttentionStack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
@@ -71,9 +70,10 @@ class Decoder(SelfAttentionStack):
             self.norm_position,
             "post with relative positions",
         )
-        for name, plain in (("num_key_value_heads", 0), ("qk_norm", False), ("tie_word_embeddings", True)):
-            value = getattr(self, name)
-            require(not relative or value == plain, f"model.{name}", value, f"{plain} with relative positions")
+        plain = {"attention": PlainAttention(), "num_key_value_heads": 0, "qk_norm": False, "tie_word_embeddings": True}
+        for name, value in plain.items():
+            allowed = f"{getattr(value, 'kind', value)} with relative positions"
+            require(not relative or getattr(self, name) == value, f"model.{name}", getattr(self, name), allowed)
         require(
             relative or not cutoffs,
             "model.token_embedding.kind",
@@ -89,31 +89,12 @@ class Decoder(SelfAttentionStack):
         )
 
     @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    @property
-    def cutoffs(self) -> tuple[int, ...]:
-        return self.token_embedding.cutoffs
-
-    @property
     def oracle(self) -> str:
         return (
             "XLNetModel with causal attention, and with one longer sequence instead of the memory"
             if self.position_embedding.relative
             else ""
         )
-
-    def net(self, name: NetName) -> "Decoder":
-        return self
 
     def chunks_over(self, workers: int) -> str:
         if self.position_embedding.relative or self.has_window:
@@ -131,11 +112,11 @@ class Decoder(SelfAttentionStack):
         return self.cutoffs[0] if self.cutoffs else vocab_size
 
     @property
-    def attention(self) -> SelfAttentionSpec:
+    def attention_layer(self) -> SelfAttentionSpec:
         if self.position_embedding.relative:
             sizes = self.attention_sizes() | {"bias": False}
             return RelativeAttentionSpec(**sizes, shares_biases=True)
-        return SelfAttentionSpec(**self.attention_sizes())
+        return self.attention.layer_of(**self.attention_sizes())
 
     @property
     def inner_dropout(self) -> float:
@@ -165,23 +146,10 @@ class Decoder(SelfAttentionStack):
     def tower(self) -> ModelTensors:
         """The layers, the norm above them, and the two biases that all layers of a relative attention share."""
         above = (self.norm("final_norm"),) if self.norm_position == "pre" else ()
-        attention = self.attention
+        attention = self.attention_layer
         shared = attention.biases if isinstance(attention, RelativeAttentionSpec) else ()
         biases = (replace(one, name=f"blocks.0.attention.{one.name}") for one in shared)
         return ModelTensors((*above, *biases), (self.block_tensors(),))
-
-    def tensors(self, vocab_size: int) -> ModelTensors:
-        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
-
-    def products(self, work: BatchWork) -> float:
-        """The linear layer over the distances is not counted, because all sequences share its result."""
-        pairs = (
-            self.attention_window.pairs(work, self.num_hidden_layers, causal=True)
-            + self.num_hidden_layers * self.mem_len * work.tokens
-        )
-        remembered = self.num_hidden_layers * self.keys_values * self.mem_len * work.rows
-        blocks = self.num_hidden_layers * self.linears * work.tokens
-        return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         """Scores include masked pairs. Relative scores are two matrices, their sum and its softmax.
@@ -192,15 +160,3 @@ class Decoder(SelfAttentionStack):
         if self.position_embedding.relative:
             more = {"scores": 4, "feed_forward": replace(self.feed_forward_layer, dropout=0.0)}
         return (self.block(self.num_hidden_layers, work.tokens, pairs, **more),)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
-
-    def describe_tables(self) -> str:
-        return self.token_embedding.describe()
-
-    def describe_memory(self) -> str:
-        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"

@@ -8,12 +8,11 @@ from training.specs.alibi import AlibiPositions
 from training.specs.attention import GlobalAttentionSpec, SelfAttentionSpec
 from training.specs.attention_window import EncoderAlternatingWindow, FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, SinusoidalPositions
 from training.specs.rotary import RotaryPositions
 from training.specs.stack import SelfAttentionStack, Sharing
 from training.specs.tensors import LinearSpec, ModelTensors, Sublayer, TableSpec, Tensors
-from training.specs.token_embedding import PlainEmbedding
 from training.specs.work import BatchWork
 
 
@@ -52,10 +51,7 @@ class Encoder(SelfAttentionStack):
 
     label: ClassVar[str] = "encoder"
     family: ClassVar[int] = 0
-    oracle: ClassVar[str] = ""
-    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
     scale_residual_init: ClassVar[bool] = True
-    cutoffs: ClassVar[tuple[int, ...]] = ()
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         SelfAttentionStack.scale_overrides,
         {
@@ -73,6 +69,8 @@ class Encoder(SelfAttentionStack):
             self.num_hidden_groups,
             f"from 1 to num_hidden_layers ({self.num_hidden_layers})",
         )
+        plain = self.attention.kind == "plain" or not self.attention_window.global_first
+        require(plain, "model.attention.kind", self.attention.kind, "plain with global tokens")
         sees_all = not self.has_window or self.attention_mask == "bidirectional"
         require(sees_all, "model.attention_mask", self.attention_mask, "bidirectional with an attention window")
 
@@ -89,21 +87,6 @@ class Encoder(SelfAttentionStack):
         """Whether the summed embeddings are normalized."""
         return self.norm_position == "post" if self.embedding_norm is None else self.embedding_norm
 
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    def net(self, name: NetName) -> "Encoder":
-        return self
-
     def chunks_over(self, workers: int) -> str:
         if self.has_window:
             kind = self.attention_window.kind
@@ -119,9 +102,10 @@ class Encoder(SelfAttentionStack):
         return self.layers_over(stages)
 
     @property
-    def attention(self) -> SelfAttentionSpec:
-        kind = GlobalAttentionSpec if self.attention_window.global_first else SelfAttentionSpec
-        return kind(**self.attention_sizes())
+    def attention_layer(self) -> SelfAttentionSpec:
+        if self.attention_window.global_first:
+            return GlobalAttentionSpec(**self.attention_sizes())
+        return self.attention.layer_of(**self.attention_sizes())
 
     def sublayers(self) -> tuple[Sublayer, ...]:
         """Layers of a group share the weights of a sublayer with those of its first layer (ALBERT 3.1)."""
@@ -154,15 +138,6 @@ class Encoder(SelfAttentionStack):
         tokens = TableSpec("tokens", vocab_size, self.table_width, "rows")
         return tokens, *tables, *norm, *self.output_tables(vocab_size)
 
-    def tensors(self, vocab_size: int) -> ModelTensors:
-        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
-
-    def products(self, work: BatchWork) -> float:
-        widened = self.table_width * self.hidden_size if self.table_width != self.hidden_size else 0
-        pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=False)
-        blocks = self.num_hidden_layers * self.linears * work.tokens
-        return widened * work.tokens + blocks + self.position_embedding.per_pair * self.width_of_heads * pairs
-
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
         full = self.block(self.num_hidden_layers - local, work.tokens, work.squares)
@@ -173,18 +148,6 @@ class Encoder(SelfAttentionStack):
             more = {"chunked": 2 * (copies - 1) * self.groups / self.num_attention_heads}
         banded = self.block(local, work.tokens, pairs, **more)
         return tuple(stack for stack in (full, banded) if stack.number)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_tables(self) -> str:
-        narrow = self.table_width != self.hidden_size
-        return (
-            f"factorized token embeddings of size {self.table_width:,}" if narrow else self.token_embedding.describe()
-        )
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
 
     def describe_sharing(self) -> str:
         if self.parameter_sharing == "none":

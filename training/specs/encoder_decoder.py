@@ -4,13 +4,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, ScaleOverrides, key, merge_scales, spec
 from training.specs.attention import Seq2SeqAttentionSpec
-from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import RelativeBias, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 from training.specs.stack import Stack
 from training.specs.tensors import BlockTensors, ModelTensors, Sublayer, TableSpec
-from training.specs.token_embedding import PlainEmbedding
 from training.specs.work import BatchWork
 
 
@@ -45,10 +43,6 @@ class EncoderDecoder(Stack):
     oracle: ClassVar[str] = "closed form; equal to MLM with one masked token, and to CLM with all tokens masked"
     writes: ClassVar[Writing] = "encoder_decoder"
     attention_mask: ClassVar[Visibility] = "causal"  # mask of the decoder, whose tokens are predicted
-    attention_window: ClassVar[FullAttention] = FullAttention()
-    type_vocab_size: ClassVar[int] = 0
-    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
-    cutoffs: ClassVar[tuple[int, ...]] = ()
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Stack.scale_overrides, {"tiny": {"init_method": "normal"}, "small": {"init_method": "normal"}}
     )
@@ -63,32 +57,7 @@ class EncoderDecoder(Stack):
         return self.norm_position == "pre"
 
     @property
-    def table_width(self) -> int:
-        return self.hidden_size
-
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    def net(self, name: NetName) -> "EncoderDecoder":
-        return self
-
-    def chunks_over(self, workers: int) -> str:
-        return f"model.kind is {self.kind}, which does not support sequence parallelism"
-
-    def stages_over(self, stages: int) -> str:
-        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
-
-    @property
-    def attention(self) -> Seq2SeqAttentionSpec:
+    def attention_layer(self) -> Seq2SeqAttentionSpec:
         return Seq2SeqAttentionSpec(**self.attention_sizes(), is_scaled=self.scale_attention)
 
     @property
@@ -114,7 +83,7 @@ class EncoderDecoder(Stack):
             tables.append(TableSpec("distances", buckets, self.num_attention_heads))
         norms = ("embedding_norm",) * self.embedding_norm + ("final_norm",) * (self.norm_position == "pre")
         attention, feed_forward = self.sublayers()
-        cross = Sublayer("cross", self.attention.tensors(), self.norm("cross_norm"))
+        cross = Sublayer("cross", self.attention_layer.tensors(), self.norm("cross_norm"))
         sublayers = (attention, cross, feed_forward) if name == "decoder" else (attention, feed_forward)
         blocks = BlockTensors("blocks", self.num_hidden_layers, sublayers)
         return ModelTensors((*tables, *map(self.norm, norms)), (blocks,))
@@ -132,9 +101,3 @@ class EncoderDecoder(Stack):
         reads = self.block(self.num_hidden_layers, work.source_tokens, work.source_squares, **more)
         source = {"source_tokens": work.source_tokens, "source_pairs": work.crossed}
         return reads, self.block(self.num_hidden_layers, work.tokens, work.squares, **more, **source)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()

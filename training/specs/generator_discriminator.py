@@ -5,15 +5,13 @@ from dataclasses import fields, replace
 from typing import ClassVar, Literal
 
 from preprocessing.spec import AtMost, ScaleOverrides, key, merge_scales, require, spec
-from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
 from training.specs.encoder import Encoder
-from training.specs.mask_head import mask_head
+from training.specs.mask_head import list_mask_head
 from training.specs.part import Init, LossFacts, NetName, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions
 from training.specs.stack import Stack
 from training.specs.tensors import ModelTensors
-from training.specs.token_embedding import PlainEmbedding
 from training.specs.work import BatchWork
 
 
@@ -55,14 +53,8 @@ class GeneratorDiscriminator(Stack):
     label: ClassVar[str] = "generator and discriminator"
     family: ClassVar[int] = 1
     nets: ClassVar[frozenset[NetName]] = frozenset({"generator", "discriminator"})
-    oracle: ClassVar[str] = ""
     attention_mask: ClassVar[Visibility] = "bidirectional"
     writes: ClassVar[Writing] = ""
-    attention_window: ClassVar[FullAttention] = FullAttention()
-    num_languages: ClassVar[int] = 0
-    tie_word_embeddings: ClassVar[bool] = True
-    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
-    cutoffs: ClassVar[tuple[int, ...]] = ()
     # At hidden size 64, a generator of a quarter of the size is too weak: all its tokens are easy to detect. Without
     # shared weights, a discriminator learns in an hour little more than the fraction of replaced tokens.
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
@@ -110,18 +102,6 @@ class GeneratorDiscriminator(Stack):
     @property
     def table_width(self) -> int:
         return self.embedding_size or self.hidden_size
-
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
 
     @property
     def begins_trained(self) -> str:
@@ -176,12 +156,6 @@ class GeneratorDiscriminator(Stack):
         generator = self.generator_net.heads_over(workers) if self.sample_from != "uniform" else ""
         return self.heads_over(workers) or (generator and f"in the generator, {generator}")
 
-    def stages_over(self, stages: int) -> str:
-        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
-
-    def answers(self, vocab_size: int) -> int:
-        return vocab_size
-
     def tensors(self, vocab_size: int) -> ModelTensors:
         """Both models share their embeddings; a frozen generator has its own tables and head."""
         embeddings = ModelTensors(self.discriminator_net.embeddings(vocab_size), ())
@@ -189,7 +163,7 @@ class GeneratorDiscriminator(Stack):
         if self.sample_from == "generator" and self.weight_sharing == "embeddings":
             return both + self.generator_net.tower().inside("generator")
         if self.sample_from == "frozen":
-            head = mask_head(self.hidden_size, self.table_width, vocab_size)
+            head = list_mask_head(self.generator_net, self.table_width, vocab_size)
             return both + self.generator_net.tensors(vocab_size).inside("frozen.net") + head.inside("frozen.head")
         return both
 
@@ -203,15 +177,3 @@ class GeneratorDiscriminator(Stack):
         learns = self.sample_from == "generator"
         generator = () if self.sample_from == "uniform" else self.generator_net.blocks(work)
         return (*self.discriminator_net.blocks(work), *(replace(stack, backward=learns) for stack in generator))
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_tables(self) -> str:
-        narrow = self.table_width != self.hidden_size
-        return (
-            f"factorized token embeddings of size {self.table_width:,}" if narrow else self.token_embedding.describe()
-        )
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()

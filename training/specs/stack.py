@@ -5,17 +5,28 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
-from training.specs.attention import SelfAttentionSpec
-from training.specs.attention_window import AttentionWindow
+from training.specs.attention import PlainAttention, SelfAttentionSpec
+from training.specs.attention_window import AttentionWindow, FullAttention
 from training.specs.blocks import BlockSpec, ParallelResidual
 from training.specs.counts import count_products, count_weights
-from training.specs.feed_forward import Activation, FeedForwardKind, FeedForwardSpec, PlainFeedForward
-from training.specs.part import LossFacts, NetName
+from training.specs.feed_forward import Activation, FeedForwardSpec, PlainFeedForward
+from training.specs.kinds import AttentionKind, FeedForwardKind
+from training.specs.part import Init, LossFacts, NetName
 from training.specs.position_embedding import PositionEmbedding
 from training.specs.rotary import RotaryPositions
-from training.specs.tensors import BlockTensors, ModelTensors, NormKind, NormSpec, Sublayer, TableSpec
-from training.specs.token_embedding import PlainEmbedding
+from training.specs.tensors import (
+    BlockTensors,
+    LinearSpec,
+    ModelTensors,
+    NormKind,
+    NormSpec,
+    Sublayer,
+    TableSpec,
+    Tensors,
+)
+from training.specs.token_embedding import PlainEmbedding, TokenEmbedding
 from training.specs.weights import Weights
+from training.specs.work import BatchWork
 
 NormPosition = Literal["pre", "post"]
 Sharing = Literal["none", "attention", "feed_forward", "all"]
@@ -23,7 +34,7 @@ Sharing = Literal["none", "attention", "feed_forward", "all"]
 
 @spec
 class Stack:
-    """Sizes of a stack of Transformer blocks."""
+    """Sizes of a stack of Transformer blocks, and the facts that follow from them and from the parts."""
 
     num_hidden_layers: int = key(doc="Number of Transformer blocks.")
     hidden_size: int = key(doc="Size of the hidden states.")
@@ -80,9 +91,77 @@ class Stack:
             )
         require(self.init_std > 0, "model.init_std", self.init_std, "a positive number")
 
+    # What most architectures have in common; one with other facts states them itself, as a key or as a fact.
+
+    @property
+    def attention_window(self) -> AttentionWindow:
+        return FullAttention()
+
+    @property
+    def token_embedding(self) -> TokenEmbedding:
+        return PlainEmbedding()
+
+    @property
+    def cutoffs(self) -> tuple[int, ...]:
+        return self.token_embedding.cutoffs
+
+    @property
+    def table_width(self) -> int:
+        return self.hidden_size
+
+    @property
+    def type_vocab_size(self) -> int:
+        return 0
+
+    @property
+    def num_languages(self) -> int:
+        return 0
+
+    @property
+    def tie_word_embeddings(self) -> bool:
+        return True
+
+    @property
+    def init_method(self) -> Init:
+        return "normal"
+
+    @property
+    def oracle(self) -> str:
+        return ""
+
     @property
     def begins_trained(self) -> str:
         return ""
+
+    @property
+    def longest(self) -> int:
+        return self.position_embedding.longest
+
+    @property
+    def mem_len(self) -> int:
+        return self.position_embedding.mem_len
+
+    @property
+    def reuse_len(self) -> int:
+        return self.position_embedding.reuse_len
+
+    @property
+    def kind(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def position_embedding(self) -> PositionEmbedding:
+        raise NotImplementedError
+
+    def net(self, name: NetName) -> Any:
+        """The architecture itself: it has one model."""
+        return self
+
+    def chunks_over(self, workers: int) -> str:
+        return f"model.kind is {self.kind}, which does not support sequence parallelism"
+
+    def stages_over(self, stages: int) -> str:
+        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
 
     @property
     def inner_width(self) -> int:
@@ -98,13 +177,13 @@ class Stack:
         return self.num_attention_heads * self.width_of_head
 
     @property
-    def attention(self) -> SelfAttentionSpec:
+    def attention_layer(self) -> SelfAttentionSpec:
         """The self-attention of a block."""
         return SelfAttentionSpec(**self.attention_sizes())
 
     def attention_at(self, layer: int) -> SelfAttentionSpec:
         """The self-attention of a layer, counted from 0; the tensors of all layers are equal."""
-        return self.attention
+        return self.attention_layer
 
     def attention_sizes(self) -> dict[str, Any]:
         """The sizes that each kind of attention has."""
@@ -140,7 +219,7 @@ class Stack:
     def sublayers(self) -> tuple[Sublayer, ...]:
         """The layers of a block with a residual, in their order."""
         return (
-            Sublayer("attention", self.attention.tensors(), self.norm("attention_norm")),
+            Sublayer("attention", self.attention_layer.tensors(), self.norm("attention_norm")),
             Sublayer("feed_forward", self.feed_forward_layer.tensors(), self.norm("feed_forward_norm")),
         )
 
@@ -163,11 +242,11 @@ class Stack:
     @property
     def keys_values(self) -> int:
         """Multiplications per token in the linear layers of keys and values."""
-        return self.attention.key_value.products
+        return self.attention_layer.key_value.products
 
     def block(self, number: int, tokens: float, pairs: float, **more: Any) -> BlockSpec:
         """`number` blocks of these sizes, with the tokens and pairs of a batch in each of them."""
-        parts: dict[str, Any] = {"attention": self.attention, "feed_forward": self.feed_forward_layer}
+        parts: dict[str, Any] = {"attention": self.attention_layer, "feed_forward": self.feed_forward_layer}
         parts["kept_by_norm"] = 2 if self.norm_type == "layernorm" else 3
         return BlockSpec(number=number, tokens=tokens, pairs=pairs, dropout=self.hidden_dropout, **parts | more)
 
@@ -204,11 +283,19 @@ class Stack:
         size = f"{self.num_hidden_layers} layers, width {self.hidden_size:,}, {self.num_attention_heads} heads"
         return f"{self.label}, {size}, {self.norm_position}-norm"
 
+    def describe_positions(self) -> str:
+        return self.position_embedding.describe()
+
+    def describe_attention(self) -> str:
+        return self.attention_window.describe()
+
     def describe_memory(self) -> str:
-        return "no memory"
+        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"
 
     def describe_tables(self) -> str:
-        return PlainEmbedding().describe()
+        if self.table_width != self.hidden_size:
+            return f"factorized token embeddings of size {self.table_width:,}"
+        return self.token_embedding.describe()
 
     def describe_sharing(self) -> str:
         return "no parameters shared between layers"
@@ -224,6 +311,7 @@ class SelfAttentionStack(Stack):
     They belong to attention that is computed from queries, keys and values alone.
     """
 
+    attention: Annotated[AttentionKind, BY_KIND] = key(default=PlainAttention(), doc="Type of attention.")
     # LLaMA 2 70B, Mistral
     num_key_value_heads: int = key(default=0, doc="Heads of keys and values (grouped queries); 0: one per query head.")
     qk_norm: bool = key(default=False, doc="Whether each query and key has a norm (arXiv:2010.04245).")
@@ -233,8 +321,7 @@ class SelfAttentionStack(Stack):
     )
     tie_word_embeddings: bool = key(default=True, doc="Whether the token table also predicts tokens.")
 
-    attention_window: AttentionWindow
-    position_embedding: PositionEmbedding
+    counts_visible_pairs: ClassVar[bool] = False  # FLOPs of half of the pairs, because a causal mask hides the others
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Stack.scale_overrides, {"tiny": {"num_key_value_heads": AtMost(1)}, "small": {"num_key_value_heads": AtMost(2)}}
     )
@@ -255,16 +342,21 @@ class SelfAttentionStack(Stack):
         require(whole, "model.attention_window.kind", self.attention_window.kind, "full with alibi positions")
 
     def attention_sizes(self) -> dict[str, Any]:
-        norm = NormSpec("", self.width_of_head, self.norm_type, self.norm_eps, self.norm("").bias)
+        norm = replace(self.norm("", self.width_of_head), of_heads=True)
         return Stack.attention_sizes(self) | {
             "key_value_heads": self.num_key_value_heads,
             "head_norm": norm if self.qk_norm else None,
             "is_rotated": self.position_embedding.kind == "rotary",
         }
 
+    @property
+    def attention_layer(self) -> SelfAttentionSpec:
+        return self.attention.layer_of(**self.attention_sizes())
+
     def attention_at(self, layer: int) -> SelfAttentionSpec:
         window = self.attention_window
-        return replace(self.attention, window=window.sides) if window.narrows(layer) else self.attention
+        layer_spec = self.attention_layer
+        return replace(layer_spec, window=window.sides) if window.narrows(layer) else layer_spec
 
     @property
     def groups(self) -> int:
@@ -278,9 +370,25 @@ class SelfAttentionStack(Stack):
         attention, feed_forward = Stack.sublayers(self)
         return attention, replace(feed_forward, norm=None) if self.parallel_residual == "one_norm" else feed_forward
 
-    @property
-    def table_width(self) -> int:
-        return self.hidden_size
+    def embeddings(self, vocab_size: int) -> tuple[Tensors, ...]:
+        """The tensors below the layers, and an untied output table."""
+        raise NotImplementedError
+
+    def tower(self) -> ModelTensors:
+        """The layers, and the tensors between the embeddings and the heads."""
+        raise NotImplementedError
+
+    def tensors(self, vocab_size: int) -> ModelTensors:
+        return ModelTensors(self.embeddings(vocab_size), ()) + self.tower()
+
+    def products(self, work: BatchWork) -> float:
+        """The linear layer over relative distances is not counted, because all sequences share its result."""
+        pairs = self.attention_window.pairs(work, self.num_hidden_layers, causal=self.counts_visible_pairs)
+        pairs += self.num_hidden_layers * self.mem_len * work.tokens
+        around = sum(tensor.products for tensor in self.tower().outside if isinstance(tensor, LinearSpec))
+        remembered = self.num_hidden_layers * self.keys_values * self.mem_len * work.rows
+        blocks = around * work.tokens + self.num_hidden_layers * self.linears * work.tokens
+        return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
 
     def output_tables(self, vocab_size: int) -> tuple[TableSpec, ...]:
         """The table that predicts tokens, if it is not the token table."""

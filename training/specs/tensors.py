@@ -85,6 +85,7 @@ class NormSpec:
     kind: NormKind = "layernorm"
     eps: float = 1e-5
     bias: bool = True  # RMSNorm has none
+    of_heads: bool = False  # each tensor-parallel worker normalizes its own heads, with the same weights
 
     def parameters(self) -> Iterator[Parameter]:
         yield Parameter(f"{self.name}.weight", (self.width,))

@@ -5,13 +5,11 @@ from typing import ClassVar, Literal
 
 from preprocessing.spec import key, require, spec
 from training.specs.attention import RelativeAttentionSpec
-from training.specs.attention_window import FullAttention
 from training.specs.blocks import BlockSpec
-from training.specs.part import Init, NetName, Visibility, Writing
+from training.specs.part import Visibility, Writing
 from training.specs.position_embedding import TwoStreamRelativePositions
 from training.specs.stack import Stack
 from training.specs.tensors import ModelTensors, TableSpec, VectorsSpec
-from training.specs.token_embedding import PlainEmbedding
 from training.specs.work import BatchWork
 
 
@@ -33,47 +31,15 @@ class TwoStream(Stack):
     label: ClassVar[str] = "two-stream encoder"
     family: ClassVar[int] = 3
     hides_own_token: ClassVar[bool] = True
-    oracle: ClassVar[str] = ""
     attention_mask: ClassVar[Visibility] = "per_sequence"
     writes: ClassVar[Writing] = "causal"
-    attention_window: ClassVar[FullAttention] = FullAttention()
-    num_languages: ClassVar[int] = 0
-    tie_word_embeddings: ClassVar[bool] = True
-    token_embedding: ClassVar[PlainEmbedding] = PlainEmbedding()
-    cutoffs: ClassVar[tuple[int, ...]] = ()
-    init_method: ClassVar[Init] = "normal"
 
     def __post_init__(self) -> None:
         Stack.__post_init__(self)
         require(self.norm_position == "post", "model.norm_position", self.norm_position, "post")
 
     @property
-    def table_width(self) -> int:
-        return self.hidden_size
-
-    @property
-    def longest(self) -> int:
-        return self.position_embedding.longest
-
-    @property
-    def mem_len(self) -> int:
-        return self.position_embedding.mem_len
-
-    @property
-    def reuse_len(self) -> int:
-        return self.position_embedding.reuse_len
-
-    def net(self, name: NetName) -> "TwoStream":
-        return self
-
-    def chunks_over(self, workers: int) -> str:
-        return f"model.kind is {self.kind}, which does not support sequence parallelism"
-
-    def stages_over(self, stages: int) -> str:
-        return f"model.kind is {self.kind}, but pipeline stages require an encoder or a decoder"
-
-    @property
-    def attention(self) -> RelativeAttentionSpec:
+    def attention_layer(self) -> RelativeAttentionSpec:
         return RelativeAttentionSpec(**self.attention_sizes() | {"bias": False}, has_segments=True)
 
     @property
@@ -102,12 +68,3 @@ class TwoStream(Stack):
         both, plain = work.tokens + work.targets, replace(self.feed_forward_layer, dropout=0.0)
         pairs = both * (work.length + self.mem_len)
         return (self.block(self.num_hidden_layers, both, pairs, scores=5, feed_forward=plain),)
-
-    def describe_positions(self) -> str:
-        return self.position_embedding.describe()
-
-    def describe_attention(self) -> str:
-        return self.attention_window.describe()
-
-    def describe_memory(self) -> str:
-        return f"a memory of {self.mem_len:,} tokens" if self.mem_len else "no memory"

@@ -23,6 +23,8 @@ from training.specs import (
     AlternatingWindow,
     Architecture,
     ArchitecturePart,
+    AttentionKind,
+    AttentionPart,
     AttentionWindow,
     BatchWork,
     CausalSlidingWindow,
@@ -33,12 +35,14 @@ from training.specs import (
     FeedForwardKind,
     FeedForwardPart,
     FullAttention,
+    GatedAttention,
     GatedFeedForward,
     GeneratorDiscriminator,
     LearnedPositions,
     LinearScaling,
     Llama3Scaling,
     NoScaling,
+    PlainAttention,
     PlainEmbedding,
     PlainFeedForward,
     PositionEmbedding,
@@ -101,6 +105,7 @@ WINDOWS: tuple[AttentionWindow, ...] = (
     CausalSlidingWindow(size=8),
     EncoderAlternatingWindow(size=4),
 )
+ATTENTIONS: tuple[AttentionKind, ...] = (PlainAttention(), GatedAttention())
 FEED_FORWARDS: tuple[FeedForwardKind, ...] = (PlainFeedForward(), GatedFeedForward())
 SCALINGS: tuple[RopeScaling, ...] = (
     NoScaling(),
@@ -113,6 +118,7 @@ INNER = (
     [(one, PositionEmbedding) for one in POSITIONS]
     + [(one, AttentionWindow) for one in WINDOWS]
     + [(one, TokenEmbedding) for one in TABLES]
+    + [(one, AttentionPart) for one in ATTENTIONS]
     + [(one, FeedForwardPart) for one in FEED_FORWARDS]
     + [(one, ScalingPart) for one in SCALINGS]
 )
@@ -162,7 +168,7 @@ def test_trunks_of_different_kinds_have_different_descriptions() -> None:
     facts.assert_described(TRUNKS)
 
 
-@pytest.mark.parametrize("parts", [POSITIONS, WINDOWS, TABLES, FEED_FORWARDS, SCALINGS])
+@pytest.mark.parametrize("parts", [POSITIONS, WINDOWS, TABLES, ATTENTIONS, FEED_FORWARDS, SCALINGS])
 def test_parts_of_different_kinds_have_different_descriptions(parts: tuple[Any, ...]) -> None:
     facts.assert_described(parts)
 

@@ -202,6 +202,15 @@ def test_grouped_queries_equal_repeated_keys_and_values() -> None:
         torch.testing.assert_close(plain.trunk(batch), grouped.trunk(batch), rtol=0, atol=1e-5)
 
 
+def test_a_gate_multiplies_the_result_of_each_head() -> None:
+    trunk = modern.DECODERS["gated attention"]
+    attention = made(trunk).trunk.blocks[0].attention  # type: ignore[union-attr, index]
+    x, mixed = torch.randn(2, 5, 32).unbind()
+    with torch.no_grad():
+        wanted = attention.out(mixed / (1 + torch.exp(-attention.gate(x))))
+        torch.testing.assert_close(attention.finish(mixed, x), wanted)
+
+
 def test_an_untied_table_predicts_and_the_token_table_reads() -> None:
     model = made(LLAMA)
     assert model.trunk.table is model.get_parameter("trunk.output.weight")

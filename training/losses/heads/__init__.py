@@ -1,13 +1,13 @@
 """Heads that compute the losses in torch. A head gets hidden states, a batch and the token table, and returns a Score.
 
 Read token_head.py first, then cross_entropy.py, which all heads share, and rules.py, for a loss of your own. Each loss
-constructs its head (`LossPart.head`), and build_head.py adds the modules that the loss declares.
+constructs its head (`LossPart.head`), and from_loss.py adds the modules that the loss declares.
 """
 
 from training.losses.heads.adaptive_softmax import AdaptiveHead
 from training.losses.heads.adversarial import AdversarialHead
-from training.losses.heads.build_head import build_head
 from training.losses.heads.cross_entropy import Rule, tokens_at
+from training.losses.heads.from_loss import build_head
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.losses.heads.replaced_token_detection import ChosenOriginalHead, OriginalHead, ReplacedTokenDetectionHead
 from training.losses.heads.rules import add_z_loss, smooth_labels
