@@ -121,6 +121,8 @@ def rate(paper: Published, step: int) -> float:
             return least + (peak - least) * (1 + math.cos(math.pi * since_warmup)) / 2
         case "cosine from 0":
             return peak * (1 + math.cos(math.pi * since_0)) / 2
+        case "constant from the warm-up, then 1 - sqrt" if paper.again:
+            return peak  # only the last stage has a decay
         case "constant from the warm-up, then 1 - sqrt":
             fallen = 1 - (paper.steps - done) / round(paper.falling * paper.steps)
             return least + (peak - least) * (1 - math.sqrt(max(0.0, fallen)))

@@ -356,8 +356,7 @@ MOSAIC_BERT = Published(
     clip=0.0,
     attention_dropout=0.0,
 )
-# A first phase of 364,303 steps, then 423,855 steps and a decay of 84,771 (large: 340,649, 396,333, 79,267). The first
-# phase has no decay in the paper: see the recipes.
+# A first phase of 364,303 steps, then 423,855 steps and a decay of 84,771 (large: 340,649, 396,333, 79,267).
 MODERN_BERT = Published(
     "arXiv:2412.13663, 2.2 and table 3; AnswerDotAI/ModernBERT: modernbert-base-pretrain.yaml",
     rule="adam",
