@@ -163,7 +163,7 @@ ERRORS = {
     "contains your text",
     "train FacebookAI/roberta-base": "invalid recipe: got FacebookAI/roberta-base, which is not a file, "
     f"{RECIPES}; use the recipe roberta_base; for these weights, download them and add init_checkpoint=DIR",
-    "train EleutherAI/pythia-160m": "invalid recipe: got EleutherAI/pythia-160m, which is not a file, "
+    "train EleutherAI/gpt-neo-125m": "invalid recipe: got EleutherAI/gpt-neo-125m, which is not a file, "
     f"{RECIPES}; download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR",
     "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name or the "
     "MLflow ID of a run in work/runs; name the directory of its results with --output-dir",

@@ -168,8 +168,11 @@ class Encoder(SelfAttentionStack):
         local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
         full = self.block(self.num_hidden_layers - local, work.tokens, work.squares, **self._kept_of_distances(work))
         pairs, copies = window.count_computed_pairs(work)
-        copied = 2 * (copies + window.global_first)  # keys and values; the first token has a second set
-        banded = self.block(local, work.tokens, pairs, copied=copied)
+        if window.global_first:  # keys and values; the first token has a second set
+            more = {"copied": 2 * (copies + 1)}
+        else:  # copies replace keys and values
+            more = {"chunked": 2 * (copies - 1) * self.groups / self.num_attention_heads}
+        banded = self.block(local, work.tokens, pairs, **more)
         return tuple(stack for stack in (full, banded) if stack.number)
 
     def _kept_of_distances(self, work: BatchWork) -> dict[str, Any]:

@@ -354,12 +354,14 @@ def test_messages_about_a_corpus_file_name_no_recipe_keys(tmp_path: Path) -> Non
         ("google/electra-small-discriminator", "electra_small"),
         ("google-bert/bert-base-uncased", "bert_base"),
         ("allenai/longformer-base-4096", "longformer_base"),
-        ("albert-base-v2", "albert_base"),
+        ("albert-base-v1", "albert_base"),
+        ("albert-base-v2", "albert_base_v2"),
         ("xlnet-base-cased", "xlnet_base"),
         ("distilbert-base-uncased", ""),
         ("microsoft/deberta-v3-base", "deberta_v3_base"),
         ("camembert-base", ""),
-        ("EleutherAI/pythia-160m", ""),
+        ("EleutherAI/pythia-160m", "pythia_160m"),
+        ("EleutherAI/gpt-neo-125m", ""),
     ],
 )
 def test_a_model_of_a_hub_leads_to_its_recipe_or_to_none(model: str, recipe: str) -> None:

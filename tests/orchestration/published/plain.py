@@ -30,10 +30,12 @@ _ENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(.*)(?:attention|cross)\.out\.(weight|bias)", ("attention_output/dense",)),
     (r"(.*)attention\.distance\.(weight)", ("r",)),
     (r"(.*)feed_forward\.up\.(weight|bias)", ("intermediate/dense",)),
+    (r"(.*)feed_forward\.gate_and_up\.(weight|bias)", ("intermediate/gate", "intermediate/dense")),
     (r"(.*)feed_forward\.down\.(weight|bias)", ("output/dense",)),
     (r"(.*)tokens\.widen\.\d+\.(weight)", ("emb_projs",)),
     (r"(.*)widen\.(weight|bias)", ("embeddings_project",)),
     (r"heads\.(next_token)\.project\.(weight)", ("out_projs",)),
+    (r"(trunk)\.output\.(weight)", ("lm_head",)),
     (r"heads\.(replaced)\.transform\.(weight|bias)", ("discriminator_predictions/dense",)),
     (r"heads\.(replaced)\.classify\.(weight|bias)", ("discriminator_predictions/dense_1",)),
     (r"heads\.(pair_label)\.(?:pooler|classify)\.(weight|bias)", ("dense",)),
@@ -123,6 +125,11 @@ def rate(paper: Published, step: int) -> float:
             return least + (peak - least) * (1 + math.cos(math.pi * since_warmup)) / 2
         case "cosine from 0":
             return peak * (1 + math.cos(math.pi * since_0)) / 2
+        case "constant from the warm-up, then 1 - sqrt" if paper.again:
+            return peak  # only the last stage has a decay
+        case "constant from the warm-up, then 1 - sqrt":
+            fallen = 1 - (paper.steps - done) / round(paper.falling * paper.steps)
+            return least + (peak - least) * (1 - math.sqrt(max(0.0, fallen)))
         case "cosine from the warm-up, stopped":
             return max(least, peak * (1 + math.cos(math.pi * since_warmup)) / 2)
     raise AssertionError(paper.curve)
