@@ -21,8 +21,8 @@ from training.specs import Architecture, BatchWork
 
 LENGTH, ROWS, LAYERS = 128, 2, (2, 4)
 IDS = 300  # of random tokens
-# Their attention is not one kernel: the bands of Longformer and Mistral, and the relative scores of DeBERTa, Transformer-XL
-# and XLNet are computed by several operations, and the specs state them approximately
+# Their attention is not one kernel: the bands of Longformer and Mistral, and the relative scores of DeBERTa,
+# Transformer-XL and XLNet are computed by several operations, and the specs state them approximately
 # (tests/orchestration/planning/test_plan.py).
 BY_HAND = (
     *("deberta_v3_base", "longformer_base", "mistral_7b"),
