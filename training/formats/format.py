@@ -113,7 +113,7 @@ class Format:
     tokens: Mapping[str, str] = field(default_factory=dict)
     """Keys of config.json with the ID of a special token: its name in a vocabulary."""
     old_keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys of older files, with dots for nested mappings, and their current names; a later one wins."""
+    """Keys of older files, with dots for nested mappings, and their current names; of two old ones, the later wins."""
     transposed: tuple[str, ...] = ()
     """Ends of the names of their matrices that have the inputs first."""
     pooler: str = ""
@@ -188,8 +188,12 @@ class Format:
     def _modernize(self, config: Config) -> dict[str, Any]:
         found = nest(self.defaults)
         for old, new in self.old_keys.items():
-            if (value := get_nested(config, old)) is not MISSING:
-                found = merge(found, nest({new: value}))
+            value, current = get_nested(config, old), get_nested(config, new)
+            if value in (MISSING, None):
+                continue
+            if current not in (MISSING, None, value):
+                raise ValueError(f"invalid {old}: got {value!r}, expected {current!r} as {new}")
+            found = merge(found, nest({new: value}))
         return merge(found, config)
 
     def _losses_in(self, trunk: Architecture, tensors: Weights) -> tuple[Loss, ...]:

@@ -93,9 +93,9 @@ def differences(theirs: Architecture, ours: Architecture) -> Iterator[Difference
         yield from _compare("model.num_hidden_groups", theirs.num_hidden_groups, ours.num_hidden_groups)
 
 
-def _resolve(theirs: Architecture, name: str, value: Any) -> Any:
-    """Our value of a key. If it stands for the value of another key, such as 0 for head_dim: that of `theirs`, so that
-    nothing is reported that follows from a key reported already."""
+def _resolve(theirs: Any, name: str, value: Any) -> Any:
+    """Our value of a key. If it stands for a value that follows from other keys, such as 0 for head_dim: from those of
+    `theirs`, so that nothing is reported that follows from a key reported already."""
     try:
         return getattr(normal_form(replace(theirs, **{name: value})), name)
     except ValueError:  # with the other keys of `theirs`, it is not allowed
@@ -118,7 +118,7 @@ def _compare(key: str, theirs: object, ours: object) -> Iterator[Difference]:
         yield Difference(f"{key}.max_position_embeddings", getattr(ours, "max_position_embeddings", 0), needed)
     free = FREE | {"kind", "max_position_embeddings", "offset"}
     for name in (field.name for field in fields(ours) if field.name not in free):
-        yield from _compare(f"{key}.{name}", getattr(theirs, name), getattr(ours, name))
+        yield from _compare(f"{key}.{name}", getattr(theirs, name), _resolve(theirs, name, getattr(ours, name)))
 
 
 def _yaml(value: object) -> str:
