@@ -16,6 +16,7 @@ from preprocessing.errors import BadInput
 from preprocessing.tokenization import Vocab
 from tests.family import RECIPES, recipe
 from tests.training import modern
+from tests.training.formats import newer
 from tests.training.formats.changes import changed_specs
 from tests.training.formats.logits import IDS, our_logits, their_logits
 from tests.training.parity import ONE_PAD, ZERO_PAD, built, hf, loaded, vocabulary, weights
@@ -25,10 +26,9 @@ from training.formats.export import common_config
 from training.formats.format import Format
 from training.formats.keys import get_key, merge, nest
 from training.formats.round_trip import TRAINS_ONLY, normal_form
-from training.losses import MaskedTokens, NextToken
 from training.model import Model
 from training.model_spec import ModelSpec
-from training.specs import Architecture, RotaryPositions, YarnScaling
+from training.specs import Architecture
 
 ROWS = 310  # of the token table: more than the vocabularies have
 RESOLVED = {
@@ -41,11 +41,6 @@ RESOLVED = {
     "feed_forward.up_bias": "bias",
     "position_embedding.local_rope_theta": "position_embedding.rope_theta",
 }
-YARN = RotaryPositions(
-    max_position_embeddings=modern.LONGEST,
-    rope_theta=100.0,
-    rope_scaling=YarnScaling(factor=2.5, original_max_position_embeddings=16, beta_fast=4.0),
-)
 MODEL_TYPES = {format.model_type for format in FORMATS}
 ONLY_LOADED = {"ernie", "xlm-roberta"}  # exported as BERT and RoBERTa
 # Keys that classes of transformers lack, because the same function has another form there; logits are compared below.
@@ -64,10 +59,10 @@ OTHER_FORM = {
 
 
 NEWER = modern.TRUNKS | {
-    "yarn": replace(modern.LLAMA, position_embedding=YARN),
-    "gpt-neox, yarn": replace(modern.NEOX, position_embedding=YARN),
-    "modernbert, yarn": replace(modern.MODERN_BERT, position_embedding=YARN),
-    "mt5": replace(modern.T5_1_1, tie_word_embeddings=True),
+    "yarn": replace(modern.LLAMA, position_embedding=newer.YARN),
+    "gpt-neox, yarn": replace(modern.NEOX, position_embedding=newer.YARN),
+    "modernbert, yarn": replace(modern.MODERN_BERT, position_embedding=newer.YARN),
+    "mt5": newer.TRUNKS["mt5"],
 }
 
 
@@ -79,8 +74,7 @@ def exportable_specs() -> dict[str, ModelSpec]:
         one = recipe(name, "tiny")
         candidates[name] = ModelSpec(model=one.model, losses=one.losses, vocab_size=ROWS)
     for name, trunk in NEWER.items():
-        loss = MaskedTokens() if trunk.kind == "encoder" else NextToken(bias=trunk == modern.GPTJ)
-        candidates[name] = ModelSpec(model=trunk, losses=(loss,), vocab_size=ROWS)
+        candidates[name] = newer.make_spec(trunk, ROWS)
     found = dict[str, ModelSpec]()
     for name, spec in candidates.items():
         if is_exported(spec) and spec not in found.values():
