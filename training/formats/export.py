@@ -25,6 +25,7 @@ from training.formats.weights import Weights
 from training.model_spec import ModelSpec
 from training.specs import Architecture
 
+OUTPUT: Final = "trunk.output."
 NO_KEYS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -97,8 +98,8 @@ def by_layer(
 
 
 def _is_of_trunk(name: str) -> bool:
-    """Whether a tensor is part of the trunk, or of the pooler of sentence pairs, which transformers counts as trunk."""
-    return not name.startswith("heads.") or name.startswith("heads.pair_label.pooler.")
+    """Whether a tensor is in the classes without heads: not the output table, but the pooler of sentence pairs."""
+    return not name.startswith(("heads.", OUTPUT)) or name.startswith("heads.pair_label.pooler.")
 
 
 def _pooler(name: str, tensors: Collection[str], trunk: Architecture) -> dict[str, Tensor]:

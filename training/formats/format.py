@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from preprocessing.spec import part
 from preprocessing.tokenization import Vocab
-from training.formats.keys import Config, Keys, get_key, nest, read_keys, require_values, write_keys
+from training.formats.keys import (
+    MISSING,
+    Config,
+    Keys,
+    get_key,
+    get_nested,
+    merge,
+    nest,
+    read_keys,
+    require_values,
+    write_keys,
+)
 from training.formats.names import Names, Reshape, Tensors, Weights, gather, is_of_task, rename
 from training.formats.round_trip import is_same_function, is_same_head, normal_form
 from training.formats.task_classes import TaskHeads
@@ -102,7 +113,7 @@ class Format:
     tokens: Mapping[str, str] = field(default_factory=dict)
     """Keys of config.json with the ID of a special token: its name in a vocabulary."""
     old_keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys of older files, with their current names."""
+    """Keys of older files, with dots for nested mappings, and their current names; of two old ones, the later wins."""
     transposed: tuple[str, ...] = ()
     """Ends of the names of their matrices that have the inputs first."""
     pooler: str = ""
@@ -175,8 +186,15 @@ class Format:
         return ModelSpec(model=trunk, losses=losses, vocab_size=self._modernize(config)["vocab_size"])
 
     def _modernize(self, config: Config) -> dict[str, Any]:
-        renamed = {new: config[old] for old, new in self.old_keys.items() if old in config}
-        return {**nest(self.defaults), **nest(renamed), **config}
+        found = nest(self.defaults)
+        for old, new in self.old_keys.items():
+            value, current = get_nested(config, old), get_nested(config, new)
+            if value in (MISSING, None):
+                continue
+            if current not in (MISSING, None, value):
+                raise ValueError(f"invalid {old}: got {value!r}, expected {current!r} as {new}")
+            found = merge(found, nest({new: value}))
+        return merge(found, config)
 
     def _losses_in(self, trunk: Architecture, tensors: Weights) -> tuple[Loss, ...]:
         """The losses of the class, if only one suits the attention mask; else those whose heads have tensors.

@@ -27,6 +27,7 @@ our keys has one value together."""
 ACTIVATIONS: Final = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
@@ -122,7 +123,7 @@ def read_keys(config: Config, keys: Keys) -> dict[str, Any]:
     values = dict[str, Any]()
     for ours, theirs in keys.items():
         names = (theirs,) if isinstance(theirs, str) else theirs.names
-        given = [_get_nested(config, name) for name in names]
+        given = [get_nested(config, name) for name in names]
         if given[0] is MISSING or (isinstance(theirs, str) and given[0] is None):
             continue
         value = given[0] if isinstance(theirs, str) else theirs.to_ours(*(None if x is MISSING else x for x in given))
@@ -139,7 +140,7 @@ def require_values(config: Config, supported: Config) -> None:
     ValueError: invalid is_decoder: got True, expected False
     """
     for key, allowed in supported.items():
-        if (given := _get_nested(config, key)) is not MISSING and given != allowed:
+        if (given := get_nested(config, key)) is not MISSING and given != allowed:
             raise ValueError(f"invalid {key}: got {given!r}, expected {allowed!r}")
 
 
@@ -168,10 +169,27 @@ def nest(values: Config) -> dict[str, Any]:
     return found
 
 
+def merge(config: Config, other: Config) -> dict[str, Any]:
+    """Both together, also the mappings in them. Values of `other` win; null does not replace a mapping.
+
+    >>> merge({"rope": {"theta": 1.0, "type": "default"}, "bias": True}, {"rope": {"theta": 5.0}, "bias": None})
+    {'rope': {'theta': 5.0, 'type': 'default'}, 'bias': None}
+    """
+    merged = dict(config)
+    for key, value in other.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping):
+            merged[key] = merge(before, value) if isinstance(value, Mapping) else value or before
+        else:
+            merged[key] = value
+    return merged
+
+
 MISSING: Final = object()
 
 
-def _get_nested(config: Any, key: str) -> Any:
+def get_nested(config: Any, key: str) -> Any:
+    """The value of a key with dots; MISSING if there is none."""
     for name in key.split("."):
         if not isinstance(config, Mapping) or name not in config:
             return MISSING

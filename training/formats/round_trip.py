@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final, TypeVar
 
 from training.losses import Loss, has_token_bias, has_transform
-from training.specs import Architecture
+from training.specs import Architecture, GatedFeedForward, RotaryPositions
 
 TRAINS_ONLY: Final = frozenset(
     {
@@ -29,6 +29,7 @@ _RESOLVED: Final = {
     "mlp_bias": "bias",
     "norm_bias": "bias",
     "embedding_norm": "normalizes_embeddings",
+    "local_rope_theta": "rope_theta",
 }
 """Keys whose value 0 or null stands for the value of another attribute."""
 
@@ -40,6 +41,10 @@ def normal_form(part: Part) -> Part:
     names = {field.name for field in fields(part)}  # type: ignore[arg-type]
     inside = {name: normal_form(value) for name in names if is_dataclass(value := getattr(part, name))}
     resolved = {name: getattr(part, _RESOLVED[name]) for name in names & _RESOLVED.keys() if _is_unset(part, name)}
+    if isinstance(gated := inside.get("feed_forward"), GatedFeedForward) and gated.up_bias is None:
+        inside["feed_forward"] = replace(gated, up_bias=resolved.get("mlp_bias", getattr(part, "mlp_bias")))  # noqa: B009
+    if isinstance(part, RotaryPositions) and part.rope_scaling.kind != "none":  # local layers with a theta have none
+        resolved.pop("local_rope_theta", None)
     if "num_hidden_groups" in names and getattr(part, "parameter_sharing") == "none":  # noqa: B009
         resolved["num_hidden_groups"] = 1
     return replace(part, **inside, **resolved)  # type: ignore[type-var]

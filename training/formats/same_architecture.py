@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from preprocessing.errors import BadInput
-from training.formats.round_trip import TRAINS_ONLY
+from training.formats.round_trip import TRAINS_ONLY, normal_form
 from training.specs import Architecture, Encoder, GeneratorDiscriminator
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,7 @@ FREE: Final = TRAINS_ONLY | frozenset(
         "eval_clamp_len",
     }
 )
-# Keys whose default depends on other keys, or whose value matters only with another key.
-_DERIVED: Final = frozenset({"head_dim", "intermediate_size", "embedding_size", "num_hidden_groups", "type_vocab_size"})
+_SPECIAL: Final = frozenset({"num_hidden_groups", "type_vocab_size"})  # compared only with other keys, or not equal
 
 
 @dataclass(frozen=True)
@@ -81,34 +80,34 @@ def differences(theirs: Architecture, ours: Architecture) -> Iterator[Difference
         remedy = f"use a recipe with model kind {theirs.kind}, or set init_checkpoint to a model of kind {ours.kind}"
         yield Difference("model.kind", ours.kind, theirs.kind, remedy)
         return
-    own = [field.name for field in fields(ours)]
+    own, usual = [field.name for field in fields(ours)], normal_form(theirs)
     for name in (field.name for field in fields(theirs)):
-        if name in own and name not in FREE | _DERIVED | {"kind", "position_embedding", "token_embedding"}:
-            yield from _report_unequal(f"model.{name}", getattr(ours, name), getattr(theirs, name))
-    yield from _compare_derived(theirs, ours)
-    for name in ("token_embedding", "position_embedding"):
-        yield from _compare_nested(f"model.{name}", getattr(theirs, name), getattr(ours, name))
-
-
-def _compare_derived(theirs: Architecture, ours: Architecture) -> Iterator[Difference]:
-    """Differences of sizes that follow from other keys if they are 0. A size that follows from a key reported already
-    is not reported."""
-    width = theirs.hidden_size
-    yield from _report_unequal(
-        "model.head_dim", ours.head_dim or width // theirs.num_attention_heads, theirs.width_of_head
-    )
-    yield from _report_unequal("model.intermediate_size", ours.intermediate_size or 4 * width, theirs.inner_width)
+        if name in own and name not in FREE | _SPECIAL | {"kind"}:
+            value = _resolve(theirs, name, getattr(ours, name))
+            yield from _compare(f"model.{name}", getattr(usual, name), value)
     if isinstance(ours, Encoder | GeneratorDiscriminator):
-        yield from _report_unequal("model.embedding_size", ours.embedding_size or width, theirs.table_width)
         extended = theirs.type_vocab_size == 2 < ours.type_vocab_size <= len(FURTHER_SEGMENTS)
         if not extended:
-            yield from _report_unequal("model.type_vocab_size", ours.type_vocab_size, theirs.type_vocab_size)
+            yield from _compare("model.type_vocab_size", theirs.type_vocab_size, ours.type_vocab_size)
     if isinstance(ours, Encoder) and isinstance(theirs, Encoder) and ours.parameter_sharing != "none":
-        yield from _report_unequal("model.num_hidden_groups", ours.num_hidden_groups, theirs.num_hidden_groups)
+        yield from _compare("model.num_hidden_groups", theirs.num_hidden_groups, ours.num_hidden_groups)
 
 
-def _compare_nested(key: str, theirs: object, ours: object) -> Iterator[Difference]:
-    """Differences of a part inside the architecture. More positions than `theirs` has are allowed, at any offset."""
+def _resolve(theirs: Any, name: str, value: Any) -> Any:
+    """Our value of a key. If it stands for a value that follows from other keys, such as 0 for head_dim: from those of
+    `theirs`, so that nothing is reported that follows from a key reported already."""
+    try:
+        return getattr(normal_form(replace(theirs, **{name: value})), name)
+    except ValueError:  # with the other keys of `theirs`, it is not allowed
+        return value
+
+
+def _compare(key: str, theirs: object, ours: object) -> Iterator[Difference]:
+    """Differences of a value, or of a part. More positions than `theirs` has are allowed, at any offset."""
+    if not is_dataclass(ours) or not is_dataclass(theirs):
+        if ours != theirs:
+            yield Difference(key, ours, theirs)
+        return
     kinds = [getattr(part, "kind") for part in (ours, theirs)]  # noqa: B009
     if kinds[0] != kinds[1]:
         yield Difference(f"{key}.kind", *kinds)
@@ -118,13 +117,8 @@ def _compare_nested(key: str, theirs: object, ours: object) -> Iterator[Differen
         needed = lengths[1] + getattr(ours, "offset", 0)
         yield Difference(f"{key}.max_position_embeddings", getattr(ours, "max_position_embeddings", 0), needed)
     free = FREE | {"kind", "max_position_embeddings", "offset"}
-    for name in (field.name for field in fields(ours) if field.name not in free):  # type: ignore[arg-type]
-        yield from _report_unequal(f"{key}.{name}", getattr(ours, name), getattr(theirs, name))
-
-
-def _report_unequal(key: str, ours: object, theirs: object) -> Iterator[Difference]:
-    if ours != theirs:
-        yield Difference(key, ours, theirs)
+    for name in (field.name for field in fields(ours) if field.name not in free):
+        yield from _compare(f"{key}.{name}", getattr(theirs, name), _resolve(theirs, name, getattr(ours, name)))
 
 
 def _yaml(value: object) -> str:

@@ -18,6 +18,8 @@ class TaskHeadClass(NamedTuple):
     # Our bias that gets the bias of the last layer, if the class has no such bias: that of the norm below the head.
     # {last} is the index of the last block.
     bias_into: str = ""
+    # The first part of the names of the trunk's tensors, if the class has another one than that of the language model.
+    base: str = ""
 
 
 TaskHeads = Mapping[str, TaskHeadClass | str]
@@ -52,6 +54,15 @@ def make_causal_row_heads(name: str, norm: str) -> dict[str, TaskHeadClass | str
     return {
         "row_label": TaskHeadClass(row, {"classify": ["score"]}, bias_into=norm),
         "row_value": TaskHeadClass(row, {"regress": ["score"]}, bias_into=norm),
+    }
+
+
+def make_causal_token_heads(name: str, tag: str, base: str = "") -> dict[str, TaskHeadClass | str]:
+    """The classes whose head is a linear layer above each token. `tag` is the layer of labels; `base` as in
+    TaskHeadClass, for answers."""
+    return {
+        "token_tag": TaskHeadClass(f"{name}ForTokenClassification", {"classify": [tag]}),
+        "answer_span": TaskHeadClass(f"{name}ForQuestionAnswering", {"ends": ["qa_outputs"]}, base=base),
     }
 
 

@@ -22,7 +22,7 @@ from training.architectures import sinusoids_at
 from training.formats import sharded
 from training.formats.all import FORMATS
 from training.formats.electra import half
-from training.formats.export import by_layer, common_config, save_tokenizer
+from training.formats.export import OUTPUT, by_layer, common_config, save_tokenizer
 from training.formats.format import Format
 from training.formats.load import convert, empty_weights, open_folder
 from training.formats.names import gather, keep_piece, rename
@@ -176,7 +176,9 @@ def _labels(task: TaskWeights) -> dict[str, Any]:
 
 def _tensors(choice: _Choice, state: Weights, spec: ModelSpec, kind: str) -> Iterator[tuple[str, Tensor]]:
     """The tensors of transformers, one layer of the trunk at a time, then those of the head."""
-    yield from by_layer(choice.format, state, [name for name in state if name.startswith("trunk.")], spec)
+    trunk = [name for name in state if name.startswith("trunk.") and not name.startswith(OUTPUT)]
+    for name, tensor in by_layer(choice.format, state, trunk, spec):
+        yield (f"{choice.head.base}.{name.partition('.')[2]}" if choice.head.base else name), tensor
     names = _with_prefix(choice.head.names, kind)
     head = {name: tensor for name, tensor in state.items() if name.startswith(f"heads.{kind}.")}
     left = {f"heads.{kind}.{list(choice.head.names)[-1]}.bias"} if choice.head.bias_into else set()

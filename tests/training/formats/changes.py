@@ -8,7 +8,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from training.losses import Loss
 from training.model_spec import ModelSpec
 
-REQUIRED = {"max_position_embeddings": 64, "size": 4, "cutoffs": (100, 200)}  # keys of nested parts without a default
+REQUIRED = {  # keys of nested parts without a default
+    "max_position_embeddings": 64,
+    "size": 4,
+    "cutoffs": (100, 200),
+    "factor": 2.0,
+    "original_max_position_embeddings": 16,
+}
 
 
 def changed_specs(spec: ModelSpec) -> Iterator[tuple[str, ModelSpec]]:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from preprocessing.tokenization import ByteLevelBPE, Unigram, table_rows, train, vocab_from_file
 from tests.family import recipe
+from tests.training.formats import newer
 from tests.training.parity import ONE_PAD, ZERO_PAD, hf, vocabulary
 from training.formats import FORMATS, auto_class, describe_export, to_transformers, without_heads
 from training.losses import MaskedTokens
@@ -73,10 +74,13 @@ def assert_silent() -> Iterator[None]:
 
 def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any) -> str:
     """Export a small model of the recipe, and return its class in transformers."""
-    one = recipe(ONE_OF_EACH[case], "tiny")
-    spec = ModelSpec(model=one.model, losses=one.losses, vocab_size=table_rows(one.data.tokenizer))
+    if case in newer.TRUNKS:
+        spec, where = newer.make_spec(newer.TRUNKS[case], 310), vocabularies["byte_level_bpe"]
+    else:
+        one = recipe(ONE_OF_EACH[case], "tiny")
+        spec = ModelSpec(model=one.model, losses=one.losses, vocab_size=table_rows(one.data.tokenizer))
+        where = vocabularies[one.data.tokenizer.kind]
     model = Model(spec.model, spec.losses, spec.vocab_size, seed=0)
-    where = vocabularies[one.data.tokenizer.kind]
     to_transformers(dict(model.named_parameters()), spec, where, folder, **more)
     return describe_export(spec, 1 if where.name.startswith("byte") else 0).split(",")[0]
 
@@ -84,10 +88,10 @@ def exported(case: str, vocabularies: dict[str, Path], folder: Path, **more: Any
 def test_every_exported_model_type_is_tested() -> None:
     tried = {case.split(",")[0] for case in ONE_OF_EACH}
     only_loaded = {"ernie", "xlm-roberta"}  # exported as BERT and RoBERTa
-    assert tried | only_loaded == {format.model_type for format in FORMATS}
+    assert tried | newer.TRUNKS.keys() | only_loaded == {format.model_type for format in FORMATS}
 
 
-@pytest.mark.parametrize("case", ONE_OF_EACH)
+@pytest.mark.parametrize("case", [*ONE_OF_EACH, *newer.TRUNKS])
 def test_the_model_with_its_heads_loads_silently(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
     architecture = exported(case, vocabularies, tmp_path)
     with assert_silent():
@@ -97,7 +101,7 @@ def test_the_model_with_its_heads_loads_silently(case: str, vocabularies: dict[s
     assert type(net).__name__ == architecture
 
 
-@pytest.mark.parametrize("case", ONE_OF_EACH)
+@pytest.mark.parametrize("case", [*ONE_OF_EACH, *newer.TRUNKS])
 def test_the_trunk_alone_loads_by_auto_model_silently(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
     architecture = exported(case, vocabularies, tmp_path, heads=False)
     with assert_silent():

@@ -1,4 +1,4 @@
-"""BART, mBART, PEGASUS and T5 compute the same as in transformers, in both directions, and misfits are refused."""
+"""BART, mBART, PEGASUS, T5 and mT5 compute the same as in transformers, in both directions, and misfits are refused."""
 
 import json
 from collections.abc import Mapping
@@ -24,10 +24,19 @@ from training.formats import FORMATS, pegasus, to_transformers
 from training.formats.format import Format
 from training.formats.load import from_transformers
 from training.model import Model
-from training.specs import EncoderDecoder, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
+from training.specs import EncoderDecoder, GatedFeedForward, Seq2SeqLearnedPositions, Seq2SeqSinusoidalPositions
 
-SPECS = {"bart": spec_of(BART), "mbart": spec_of(MBART), "pegasus": spec_of(PEGASUS), "t5": spec_of(T5)}
+GATED_T5 = replace(T5, activation="gelu_tanh", feed_forward=GatedFeedForward(), scale_decoder_outputs=False)
+SPECS = {
+    "bart": spec_of(BART),
+    "mbart": spec_of(MBART),
+    "pegasus": spec_of(PEGASUS),
+    "t5": spec_of(T5),
+    "t5 1.1": spec_of(replace(GATED_T5, tie_word_embeddings=False)),
+    "mt5": spec_of(GATED_T5),  # untied, it is exported as T5
+}
 FORMAT_OF = {format.model_type: format for format in FORMATS}
+FORMAT_OF["t5 1.1"] = FORMAT_OF["t5"]
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +142,9 @@ def test_a_hidden_source_equals_a_decoder_mask_in_transformers(pieces: Path, tmp
         replace(BART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=18)),
         replace(BART, norm_eps=1e-12),
         MASS,
-        replace(T5, scale_decoder_outputs=False),
+        replace(T5, tie_word_embeddings=False),
+        replace(GATED_T5, activation="gelu"),
+        replace(GATED_T5, scale_decoder_outputs=True, tie_word_embeddings=False),
         replace(PEGASUS, scale_embedding=False),
         replace(MBART, position_embedding=Seq2SeqLearnedPositions(max_position_embeddings=18, offset=1)),
         replace(MBART, norm_type="rmsnorm"),
@@ -155,8 +166,12 @@ def test_a_model_that_transformers_does_not_have_is_not_exported(
     [
         ("bart", {"decoder_layers": 3}, "invalid decoder_layers: got 3, expected 2"),
         ("bart", {"scale_embedding": True}, "invalid scale_embedding: got True"),
-        ("t5", {"feed_forward_proj": "gated-gelu"}, "gated-gelu"),
-        ("t5", {"tie_word_embeddings": False}, "invalid tie_word_embeddings: got False"),
+        ("t5", {"feed_forward_proj": "gated-tanh"}, "invalid feed_forward_proj: got 'gated-tanh'"),
+        (
+            "t5",
+            {"feed_forward_proj": "gated-gelu"},
+            "missing tensor encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
+        ),
         ("mbart", {"add_final_layer_norm": False}, "invalid add_final_layer_norm: got False"),
         ("mbart", {"normalize_embedding": False}, "invalid normalize_embedding: got False"),
         ("mbart", {"decoder_attention_heads": 2}, "invalid decoder_attention_heads: got 2, expected 4"),
@@ -183,6 +198,42 @@ def test_a_trained_bias_of_logits_is_refused(family: str, pieces: Path, tmp_path
     oracle.save_pretrained(tmp_path)
     with pytest.raises(BadInput, match="final_logits_bias is not 0"):
         from_transformers(tmp_path)
+
+
+# T5 and mT5: their config classes ignore tie_word_embeddings.
+
+
+def test_t5_without_an_output_table_has_tied_tables(pieces: Path, tmp_path: Path) -> None:
+    """T5's states are then scaled or not by the key that the class derives from tie_word_embeddings."""
+    to_transformers(weights(built(SPECS["t5"])), SPECS["t5"], pieces, tmp_path)
+    for tied in (True, False):
+        config = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": tied}
+        del config["scale_decoder_outputs"]
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        spec, state = from_transformers(tmp_path)
+        oracle = loaded(tmp_path)
+        assert oracle.lm_head.weight is oracle.shared.weight
+        trunk = spec.model
+        assert isinstance(trunk, EncoderDecoder)
+        assert trunk.tie_word_embeddings
+        assert trunk.scale_decoder_outputs == oracle.config.scale_decoder_outputs == tied
+        assert "trunk.output.weight" not in state
+        config["scale_decoder_outputs"] = tied
+        (tmp_path / "config.json").write_text(json.dumps(config))
+
+
+def test_untied_mt5_is_read_with_its_own_output_table(pieces: Path, tmp_path: Path) -> None:
+    model = built(spec_of(replace(GATED_T5, tie_word_embeddings=False)))
+    to_transformers(weights(model), model.spec, pieces, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]})
+    )
+    spec, state = from_transformers(tmp_path)
+    assert torch.equal(state["trunk.output.weight"], weights(model)["trunk.output.weight"])
+    again = Model(spec.model, spec.losses, spec.vocab_size, seed=0).eval()
+    again.load_state_dict(state)
+    assert_alike(again, loaded(tmp_path), FORMAT_OF["mt5"], rows_of(T5))
 
 
 # PEGASUS.

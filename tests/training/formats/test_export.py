@@ -357,7 +357,7 @@ def test_names_of_the_first_published_weights_are_converted(
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "llama"}, "invalid model_type: got 'llama', expected one of"),
+        ({"model_type": "mamba"}, "invalid model_type: got 'mamba', expected one of"),
         ({"is_decoder": True}, "invalid is_decoder: got True, expected False"),
         ({"hidden_act": "swish"}, "unsupported model"),
         ({"num_attention_heads": 5}, "invalid model.num_attention_heads: got 5, expected a divisor of hidden_size 32"),

@@ -12,6 +12,7 @@ import transformers
 from orchestration.config import load
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
+from tests.training.formats import newer
 from training.formats import FORMATS, pipeline, to_transformers
 from training.formats.spec_file import read_json
 from training.model import Model
@@ -36,13 +37,16 @@ RECIPES = {  # a recipe of each model type, and of both kinds of XLM, with its t
     "t5_base": "feature-extraction",
     "xlnet_base": "text-generation",
 }
+# the small models of newer.py, and the recipe with the tokenizer of each
+TOKENIZERS = dict.fromkeys(newer.TRUNKS, "gpt2") | {"modernbert": "bert_base", "mt5": "t5_base"}
+TASKS = dict.fromkeys(newer.TRUNKS, "text-generation") | {"modernbert": "fill-mask", "mt5": "feature-extraction"}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def exported(name: str, folder: Path) -> Path:
     """The export of a random model of a recipe at tiny scale, with a small vocabulary of its kind."""
-    recipe = load(name, scale="tiny")
+    recipe = load(TOKENIZERS.get(name, name), scale="tiny")
     for size in (600, 900):  # SentencePiece has a minimum and a maximum size for a text
         try:
             words = tokenization.train(replace(recipe.data.tokenizer, vocab_size=size), list(topics.values())[:20])
@@ -53,12 +57,14 @@ def exported(name: str, folder: Path) -> Path:
         pytest.fail(f"{name}: no vocabulary")
     words.save(folder / "vocab")
     spec = ModelSpec(model=recipe.model, losses=recipe.losses, vocab_size=1_200)
+    if name in newer.TRUNKS:
+        spec = newer.make_spec(newer.TRUNKS[name], 1_200)
     weights = dict(Model(spec.model, spec.losses, spec.vocab_size, seed=0).named_parameters())
     to_transformers(weights, spec, folder / "vocab", folder / "export")
     return folder / "export"
 
 
-@pytest.mark.parametrize(("name", "task"), RECIPES.items())
+@pytest.mark.parametrize(("name", "task"), (RECIPES | TASKS).items())
 def test_a_pipeline_gives_an_answer(name: str, task: str, tmp_path: Path) -> None:
     folder = exported(name, tmp_path)
     what = pipeline(folder)
@@ -84,7 +90,7 @@ def test_the_class_finds_all_of_its_weights_in_the_file(name: str, tmp_path: Pat
 
 
 def test_every_format_is_tested(tmp_path: Path) -> None:
-    tried = {read_json(exported(name, tmp_path / name) / "config.json")["model_type"] for name in RECIPES}
+    tried = {read_json(exported(name, tmp_path / name) / "config.json")["model_type"] for name in RECIPES | TASKS}
     only_loaded = {"ernie", "xlm-roberta"}  # exported as BERT and RoBERTa
     assert tried | only_loaded == {format.model_type for format in FORMATS}
 

@@ -20,6 +20,7 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import Row
 from preprocessing.tokenization import ByteLevelBPE, Template, Unigram, Vocab, WordPiece, train, with_inserts
 from tests.family import recipe
+from tests.training.formats import newer
 from tests.training.parity import hf
 from training.finetuning import AnswerSpan, OptionChoice, RowLabel, RowValue, Target, TaskModel, TokenTag, outputs
 from training.formats import (
@@ -52,6 +53,14 @@ FAMILIES: Final = {  # a recipe of each family, its classes: for rows, tokens, a
     "t5_base": ("", "", "", ""),
     "pegasus_base": ("", "", "", ""),
     "transformer_xl_base": ("", "", "", ""),
+    "llama": ("", "Llama", "Llama", ""),
+    "mistral": ("", "Mistral", "Mistral", ""),
+    "qwen3": ("", "Qwen3", "Qwen3", ""),
+    "gpt_neox": ("GPTNeoX", "GPTNeoX", "GPTNeoX", ""),
+    "gptj": ("GPTJ", "", "GPTJ", ""),
+    "mpt": ("", "Mpt", "Mpt", ""),
+    "modernbert": ("", "", "", ""),
+    "mt5": ("", "", "", ""),
 }
 NAMES: Final = ("no", "yes", "perhaps")
 TARGETS: Final[Mapping[str, Target]] = {
@@ -77,6 +86,9 @@ def vocab_of(kind: str) -> Vocab:
 
 def spec_and_vocab(name: str) -> tuple[ModelSpec, Vocab]:
     """A small model of the recipe, and a small tokenizer with the special tokens of the recipe."""
+    if name in newer.TRUNKS:
+        vocab = vocab_of("roberta")
+        return newer.make_spec(newer.TRUNKS[name], vocab.size), vocab
     one = recipe(name, "tiny")
     kind = one.data.tokenizer.kind
     kind = "roberta" if getattr(one.data.tokenizer, "special_tokens", "") == "roberta" else kind
