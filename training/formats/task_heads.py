@@ -149,6 +149,10 @@ def _head_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, TaskHeadClas
         if isinstance(head, TaskHeadClass) and head.architecture == architecture:
             if kind in ("row_label", "row_value") and is_regression != (kind == "row_value"):
                 continue
+            for key, value in head.config.items():
+                if (given := config.get(key)) != value:
+                    where = f"{folder / 'config.json'}: invalid {key}"
+                    raise BadInput(f"{where}: got {given!r}, expected {value!r} as in Sesame; use another model")
             has_labels = kind not in ("answer_span", "option_choice")
             labels = (names.get(at, f"LABEL_{at}") for at in range(1 if kind == "row_value" else count))
             return kind, head, tuple(labels) if has_labels else ()

@@ -79,8 +79,10 @@ class Encoder(SelfAttentionStack):
 
     def _require_plain_attention(self) -> None:
         """Raise InvalidValue for options of attention that disentangled positions do not support."""
-        positions = "with position_embedding.kind disentangled"
-        for name, value in {"num_key_value_heads": 0, "qk_norm": False, "attention_mask": "bidirectional"}.items():
+        positions, heads = "with position_embedding.kind disentangled", self.num_attention_heads
+        allowed = f"0 or num_attention_heads ({heads}) {positions}"
+        require(self.groups == heads, "model.num_key_value_heads", self.num_key_value_heads, allowed)
+        for name, value in {"qk_norm": False, "attention_mask": "bidirectional"}.items():
             given = getattr(self, name)
             require(given == value, f"model.{name}", given, f"{str(value).lower()} {positions}")
         window = self.attention_window.kind
@@ -166,7 +168,7 @@ class Encoder(SelfAttentionStack):
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
-        full = self.block(self.num_hidden_layers - local, work.tokens, work.squares, **self._kept_of_distances(work))
+        full = self.block(self.num_hidden_layers - local, work.tokens, work.squares, **self._storage_of_distances(work))
         pairs, copies = window.count_computed_pairs(work)
         if window.global_first:  # keys and values; the first token has a second set
             more = {"copied": 2 * (copies + 1)}
@@ -175,7 +177,7 @@ class Encoder(SelfAttentionStack):
         banded = self.block(local, work.tokens, pairs, **more)
         return tuple(stack for stack in (full, banded) if stack.number)
 
-    def _kept_of_distances(self, work: BatchWork) -> dict[str, Any]:
+    def _storage_of_distances(self, work: BatchWork) -> dict[str, Any]:
         """What disentangled attention stores: the scores of positions, and a query and a key for each distance."""
         if self.position_embedding.kind != "disentangled":
             return {}

@@ -19,7 +19,8 @@ from training.architectures import cut_net, set_recompute
 from training.architectures.disentangled import DisentangledAttention
 from training.architectures.layout import layout
 from training.architectures.tensor_parallel import Share
-from training.formats import deberta_v2, electra
+from training.formats import half
+from training.formats.deberta_v2 import DEBERTA_V2
 from training.losses import MaskedTokens, ReplacedTokenDetection
 from training.losses.heads.replaced_token_detection import original_ids, select_positions
 from training.model import Model
@@ -59,9 +60,9 @@ def built(trunk: Encoder = ENCODER) -> Model:
 
 def oracle(model: Model) -> Any:
     """DebertaV2ForMaskedLM with the weights of a model."""
-    config = deberta_v2.config(model.spec, vocab=None) | {"vocab_size": VOCAB, "pad_token_id": None}  # type: ignore[arg-type]
+    config = DEBERTA_V2.config(model.spec, vocab=None) | {"vocab_size": VOCAB, "pad_token_id": None}  # type: ignore[arg-type]
     theirs = parity.hf().DebertaV2ForMaskedLM(parity.hf().DebertaV2Config(**config))
-    unused = theirs.load_state_dict(deberta_v2.theirs(model.state_dict(), model.spec), strict=False)
+    unused = theirs.load_state_dict(DEBERTA_V2.theirs(model.state_dict(), model.spec), strict=False)
     assert not unused.unexpected_keys
     assert set(unused.missing_keys) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}  # tied
     return theirs.eval()
@@ -95,7 +96,7 @@ def test_states_logits_loss_and_gradients_equal_those_of_transformers(keys: dict
     found.backward()
     wanted.loss.backward()
     gradients = {name: weight.grad for name, weight in model.named_parameters()}
-    mine = deberta_v2.theirs(gradients, model.spec)
+    mine = DEBERTA_V2.theirs(gradients, model.spec)
     for name, weight in theirs.named_parameters():
         torch.testing.assert_close(mine[name], weight.grad, rtol=0, atol=1e-5, msg=name)
 
@@ -174,7 +175,7 @@ def test_recomputation_changes_no_gradient(mode: Any) -> None:
 
 def test_workers_have_the_scores_of_their_heads() -> None:
     """The sum of the outputs of two workers, without the bias that each adds, is that of the whole attention."""
-    spec = ENCODER.attention
+    spec = ENCODER.attention_layer
     assert isinstance(spec, DisentangledAttentionSpec)
     model, batch = built(), collate_unpadded(random_rows(RAGGED, VOCAB))
     rows_ = model.trunk.relative.add_to(layout(batch, "bidirectional"), torch.device("cpu"))
@@ -254,7 +255,7 @@ def test_a_plan_has_the_work_and_the_stored_bytes_of_a_layer() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"num_key_value_heads": 2}, r"invalid model.num_key_value_heads: got 2, expected 0 with"),
+        ({"num_key_value_heads": 2}, r"invalid model.num_key_value_heads: got 2, expected 0 or num_attention_heads"),
         ({"qk_norm": True}, r"invalid model.qk_norm: got True, expected false with"),
         ({"attention_mask": "causal"}, r"invalid model.attention_mask: got 'causal', expected bidirectional with"),
         ({"attention_window": SlidingWindow(size=4)}, r"invalid model.attention_window.kind: got 'sliding', expected"),
@@ -322,7 +323,7 @@ def test_each_model_has_its_own_table_of_distances_and_number_of_layers() -> Non
 @pytest.mark.parametrize("which", ["generator", "discriminator"])
 def test_each_model_alone_has_the_same_states(which: Any) -> None:
     model, batch = sharing(), collate_unpadded(rows())
-    state, spec = electra.half(model.state_dict(), model.spec, which)
+    state, spec = half(model.state_dict(), model.spec, which)
     alone = Model(spec.model, spec.losses, VOCAB, seed=1).eval()
     alone.load_state_dict(state)
     stack, embed = getattr(model.trunk, which), model.trunk.embed
