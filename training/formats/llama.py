@@ -4,7 +4,7 @@ from typing import Final
 
 from training.formats import rope
 from training.formats.format import Format, ModelClass
-from training.formats.keys import Config, Keys, activation
+from training.formats.keys import Config, Key, Keys, activation
 from training.formats.names import Names
 from training.formats.output_table import tie_as_stored
 from training.formats.task_classes import TaskHeads, explain_missing_heads, make_causal_token_heads
@@ -78,11 +78,32 @@ def modernize(name: str) -> str:
     return f"model.{name.removeprefix('transformer.')}" if name.startswith("transformer.") else name
 
 
+def write_sizes(sizes: tuple[int, int]) -> tuple[int, int]:
+    """The width and the number of heads. The config class of LLaMA refuses others; that of Mistral does not.
+
+    >>> write_sizes((4096, 24))
+    Traceback (most recent call last):
+    ...
+    ValueError: invalid num_attention_heads: got 24, expected a divisor of hidden_size 4096
+    """
+    width, heads = sizes
+    if width % heads:
+        raise ValueError(f"invalid num_attention_heads: got {heads}, expected a divisor of hidden_size {width}")
+    return sizes
+
+
 LLAMA: Final = Format(
     model_type="llama",
     classes=(ModelClass("LlamaForCausalLM", (NextToken(),)),),
     names=NAMES,
-    keys={**KEYS, "attention_bias": "attention_bias", "mlp_bias": "mlp_bias"},
+    keys={
+        **KEYS,
+        ("hidden_size", "num_attention_heads"): Key(
+            ("hidden_size", "num_attention_heads"), write_sizes, lambda *sizes: sizes
+        ),
+        "attention_bias": "attention_bias",
+        "mlp_bias": "mlp_bias",
+    },
     fixed=FIXED,
     built_in={"pretraining_tp": 1},
     defaults={

@@ -64,6 +64,7 @@ TRUNKS: Final[dict[str, Decoder | Encoder]] = {
     "llama, llama3": replace(LLAMA, position_embedding=LLAMA3),
     "llama, yarn": replace(LLAMA, position_embedding=YARN),
     "mistral": modern.DECODERS["mistral"],
+    "mistral, without a window": replace(LLAMA, hidden_size=36, num_attention_heads=8, head_dim=8),
     "qwen3": modern.DECODERS["qwen 3"],
     "qwen3, untied": replace(LLAMA, qk_norm=True, attention_bias=True),
     "gpt_neox": NEOX,
