@@ -104,7 +104,8 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
     name, *rest = path
     default = defaults[name]
     if name not in values and dataclasses.is_dataclass(default) and not isinstance(default, type):
-        values[name] = dataclasses.asdict(default)
+        # another kind has other keys, so the default values of this one would be invalid
+        values[name] = {"kind": default.kind} if rest == ["kind"] else dataclasses.asdict(default)  # type: ignore[attr-defined]
     if name not in values and isinstance(default, tuple):
         values[name] = list(default)
     _fill(values.get(name), rest, error_messages.annotations(part)[name])

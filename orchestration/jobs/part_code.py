@@ -16,7 +16,7 @@ def compute_digests(*values: Any) -> dict[str, str]:
     """Digest of each source file of the parts in `values`, by its path in the repository.
 
     Files with the same name in a direct subdirectory belong to the part, too: losses/heads/replaced.py belongs to
-    losses/replaced.py.
+    losses/replaced.py. So does the module of a spec: architectures/rotary.py belongs to specs/rotary.py.
 
     >>> from preprocessing.masking import WholeWordMasking
     >>> list(compute_digests({"choose": WholeWordMasking()}))
@@ -27,8 +27,10 @@ def compute_digests(*values: Any) -> dict[str, str]:
         if (file := getattr(sys.modules.get(module), "__file__", None)) is None:
             continue
         path, folder = Path(file), Path(*module.split(".")[:-1])
-        for each in (path, *sorted(path.parent.glob(f"*/{path.name}"))):
-            place = folder / each.relative_to(path.parent)
+        of_spec = path.parent.parent / "architectures" / path.name
+        modules = [of_spec] if path.parent.name == "specs" and of_spec.exists() else []
+        for each in (path, *sorted(path.parent.glob(f"*/{path.name}")), *modules):
+            place = folder.parent / each.relative_to(path.parent.parent)
             digests[place.as_posix()] = hashlib.sha256(each.read_bytes()).hexdigest()[:16]
     return digests
 

@@ -41,7 +41,8 @@ class Attention(nn.Module):
         self.head_dim, self.dropout, self.window = spec.head_dim, spec.dropout, spec.window
         self.scale, self.recompute_core = None if spec.is_scaled else 1.0, False
         add_modules(self, spec.tensors())
-        self.is_joint, self.normalizes = "qkv" in self._modules, spec.normalizes
+        self.is_joint, self.has_norms = "qkv" in self._modules, spec.head_norm is not None
+        self.adjusts = type(self).adjust is not Attention.adjust
         vectors = (tensor for tensor in spec.tensors() if isinstance(tensor, VectorsSpec))
         self.axes = {tensor.name: tensor.axis for tensor in vectors if tensor.axis is not None}
 
@@ -79,9 +80,9 @@ class Attention(nn.Module):
         """Keys and values [..., 2 G, K] of the states [..., D] that cross-attention reads."""
         return self.key_value(read).unflatten(-1, (-1, self.head_dim))
 
-    def normalize(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalize queries [..., H, K] and keys [..., G, K], before their rotation."""
-        return self.query_norm(query), self.key_norm(key)
+    def adjust(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Change queries [..., H, K] and keys [..., G, K], after their norms and before their rotation."""
+        return query, key
 
     def select_heads(self, vectors_HK: Tensor) -> Tensor:
         """The rows of a parameter that belong to the heads which this worker computes."""
@@ -99,9 +100,11 @@ class Attention(nn.Module):
             heads = to_heads(heads, self.chunk, rows.tokens, lengths).unflatten(0, rows.token_shape)
             lengths = [length // self.chunk.of for length in lengths]
         num_queries, num_keys, _ = lengths
-        if self.normalizes:
+        if self.has_norms or self.adjusts:
             query, key, value = heads.split(lengths, -2)
-            heads = torch.cat([*self.normalize(query, key), value], -2)
+            if self.has_norms:
+                query, key = self.query_norm(query), self.key_norm(key)
+            heads = torch.cat([*self.adjust(query, key), value], -2)
         if rows.rotations is not None:
             turned, value = heads.split([num_queries + num_keys, num_keys], -2)
             heads = torch.cat([rows.rotations[self.window is not None].apply(turned), value], -2)
@@ -116,7 +119,9 @@ class Attention(nn.Module):
         The result has the shape of the queries. `x` are the states that the queries are made of.
         """
         if self.window is not None and source.held is None:
-            return attend_to_window(query, key_value, rows, self.window, dropout, recompute=self.recompute_core)
+            return attend_to_window(
+                query, key_value, rows, self.window, dropout, scale=self.scale, recompute=self.recompute_core
+            )
         return attend(query, key_value, rows, source, dropout, scale=self.scale, recompute=self.recompute_core)
 
 
@@ -137,7 +142,7 @@ def attend(
     padded to [B, H, S, K] for torch's padded kernel. `scale` None: 1 / sqrt(K).
     """
     if rows.block_mask is not None and source is rows:
-        return flex.attend(query, key_value, rows.block_mask)
+        return flex.attend(query, key_value, rows.block_mask, scale)
     half, ends, source_ends = query.dtype in (torch.bfloat16, torch.float16), rows.ends_B1, source.ends_B1
     if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
         from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler, which takes 1 s
@@ -181,6 +186,7 @@ def attend_to_window(
     dropout: float = 0.0,
     *,
     first: bool = False,
+    scale: float | None = None,
     recompute: bool = False,
 ) -> Tensor:
     """Self-attention of each token to near tokens, and with `first` to the first token; the result is as in `attend`.
@@ -190,9 +196,9 @@ def attend_to_window(
     assert rows.ends_B1 is not None  # windows exist only with bidirectional or causal attention
     if query.ndim == 3 and not first and flex.fits(query, dropout):
         mask = flex.band(flex.row_of(rows.ends_B1, len(query)), *window)
-        return flex.attend(query, key_value, mask)
+        return flex.attend(query, key_value, mask, scale)
     query_BSHK, key_value_BSGK = (to_padded(heads, rows) for heads in (query, key_value))
-    band = partial(attend_to_band, first=first, dropout=dropout)
+    band = partial(attend_to_band, first=first, dropout=dropout, scale=scale)
     mixed_BSHK = call_recomputed(recompute, band, query_BSHK, key_value_BSGK, rows.ends_B1.diff(), *window)
     mixed = mixed_BSHK.flatten(0, 1)
     return (mixed if rows.place_T is None else mixed[rows.place_T]).view(query.shape)

@@ -17,12 +17,13 @@ def attend_to_band(
     *,
     first: bool = False,
     dropout: float = 0.0,
+    scale: float | None = None,
 ) -> Tensor:
     """Scaled dot-product attention [B, S, H, K] to a band of keys around each query, and with `first` to the first key.
 
     A sequence is divided into chunks of queries. Each chunk is multiplied with all keys that any of its queries may
     attend to, and a mask excludes the other keys of each query. No token attends to padding. `key_value_BSGK` has the
-    keys, then the values.
+    keys, then the values. `scale` None: 1 / sqrt(K).
     """
     rows, longest = query_BSHK.shape[:2]
     before, after = min(before, longest - 1), min(after, longest - 1)
@@ -48,6 +49,7 @@ def attend_to_band(
         value_BNGUK.flatten(0, 1),
         attn_mask=seen_BNQU.flatten(0, 1)[:, None],
         dropout_p=dropout,
+        scale=scale,
         enable_gqa=key_BNGUK.shape[2] != query_BNQHK.shape[3],
     )
     return mixed.transpose(1, 2).reshape(rows, chunks * size, *query_BSHK.shape[2:])[:, :longest]

@@ -6,6 +6,7 @@ Axes as in layout.py; the T tokens of an unpadded batch are contiguous and form 
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,10 +72,14 @@ def blocks(sees: Rule, row_T: Tensor, before: int | None = None, after: int | No
     )
 
 
-def attend(query_THK: Tensor, key_value_TGK: Tensor, mask: BlockMask) -> Tensor:
-    """Scaled dot-product attention of unpadded tokens, [T, H, K] and [T, 2 G, K] -> [T, H, K]."""
+def attend(query_THK: Tensor, key_value_TGK: Tensor, mask: BlockMask, scale: float | None = None) -> Tensor:
+    """Scaled dot-product attention of unpadded tokens, [T, H, K] and [T, 2 G, K] -> [T, H, K].
+
+    `scale` None: 1 / sqrt(K).
+    """
     query, (key, value) = query_THK.transpose(0, 1)[None], key_value_TGK.transpose(0, 1)[None].chunk(2, 1)
-    more = {"enable_gqa": True} if key.shape[1] != query.shape[1] else {}
+    more: dict[str, Any] = {"enable_gqa": True} if key.shape[1] != query.shape[1] else {}
+    more |= {} if scale is None else {"scale": scale}
     mixed_1HTK = _kernel()(query, key, value, block_mask=mask, **more)
     return mixed_1HTK[0].transpose(0, 1)
 

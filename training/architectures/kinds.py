@@ -2,6 +2,7 @@
 
 from typing import Any, get_args
 
+from preprocessing.errors import BadInput
 from training.architectures.attention import Attention
 from training.architectures.disentangled import DisentangledAttention
 from training.architectures.feed_forward import FeedForward
@@ -28,4 +29,8 @@ def make_feed_forward(spec: FeedForwardSpec) -> FeedForwardModule:
 
 def _find_module(union: Any, kind: str) -> Any:
     """The class of a union with this kind."""
-    return next(module for module in get_args(union) if module.kind == kind)
+    modules = {module.kind: module for module in get_args(union)}
+    if kind not in modules:
+        name = "AttentionModule" if union is AttentionModule else "FeedForwardModule"
+        raise BadInput(f"{__file__}: no module has the kind {kind!r} of a spec; add its class to the union {name}")
+    return modules[kind]

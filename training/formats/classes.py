@@ -125,6 +125,8 @@ def _unusual(part: Any, usual: Any = None, place: str = "") -> Iterator[str]:
         value = getattr(part, field.name)
         default = getattr(usual, field.name) if type(usual) is type(part) else field.default
         if is_dataclass(value):
+            if type(value) is not type(default):
+                yield f"{place}{field.name}.kind {getattr(value, 'kind', type(value).__name__)}"
             yield from _unusual(value, default, f"{place}{field.name}.")
         elif value != default:
             yield f"{place}{field.name} {value}"

@@ -8,7 +8,7 @@ from training.specs.position_embedding import NoTable, check_rows
 
 @spec
 class AlibiPositions(NoTable):
-    """Attention with linear biases (ALiBi, arXiv:2108.12409, 3): a score decreases with the distance of its tokens.
+    """Scores that decrease linearly with the distance of their tokens (ALiBi, arXiv:2108.12409, 3).
 
     A bidirectional encoder has the same penalty on both sides (MosaicBERT, arXiv:2312.17482, 2.1).
     """

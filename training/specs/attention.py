@@ -59,11 +59,6 @@ class SelfAttentionSpec:
         return () if norm is None else tuple(replace(norm, name=name) for name in ("query_norm", "key_norm"))
 
     @property
-    def normalizes(self) -> bool:
-        """Whether queries and keys are normalized before their product."""
-        return self.head_norm is not None
-
-    @property
     def kept_more(self) -> int:
         """Stored elements per token, besides queries, keys, values and their mixture: the inputs of head norms."""
         return self.inner + 2 * self.key_value_width if self.head_norm else 0

@@ -14,7 +14,7 @@ TERMS: Final = 3  # of a score: content to content, content to position, positio
 
 @spec
 class DisentangledPositions(NoTable):
-    """Embeddings of the distance of two tokens, which attention compares with queries and keys (DeBERTa 3.1).
+    """Embeddings of distances, which attention compares with queries and keys (DeBERTa 3.1).
 
     All layers share the table, and project it like their hidden states. Distances have buckets: near distances have
     one each, and far ones share buckets whose size grows logarithmically (DeBERTa V2, appendix A.5 of the paper).

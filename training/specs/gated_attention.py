@@ -29,7 +29,7 @@ class GatedAttentionSpec(SelfAttentionSpec):
 
 @spec
 class GatedAttention:
-    """Attention whose result is multiplied with a sigmoid gate of the states (arXiv:2505.06708; Qwen3-Next)."""
+    """Attention whose result is multiplied with a sigmoid gate (arXiv:2505.06708)."""
 
     kind: Literal["gated"] = "gated"
 

@@ -73,7 +73,7 @@ class LinearScaling:
 
 @spec
 class Llama3Scaling:
-    """Scaling of Llama 3.1 (arXiv:2407.21783): long wavelengths are divided, short ones stay, others in between."""
+    """Scaling of Llama 3.1 (arXiv:2407.21783): only low frequencies are divided."""
 
     kind: Literal["llama3"] = "llama3"
     factor: float = key(doc="Factor by which the lowest frequencies are divided.")
@@ -109,7 +109,7 @@ class Llama3Scaling:
 
 @spec
 class YarnScaling:
-    """YaRN (arXiv:2309.00071, 3.2 and 3.4): as Llama 3's, by the number of a pair, and a factor for the attention."""
+    """YaRN (arXiv:2309.00071, 3.2 and 3.4): low frequencies are divided, and scores are scaled."""
 
     kind: Literal["yarn"] = "yarn"
     factor: float = key(doc="Factor by which the lowest frequencies are divided.")

@@ -52,7 +52,7 @@ class Stack:
     bias: bool = key(default=True, doc="Whether linear layers and norms have biases.")
     attention_bias: bool | None = key(default=None, doc="Whether attention's linear layers have biases; null: as bias.")
     mlp_bias: bool | None = key(default=None, doc="Whether the feed-forward layer has biases; null: as bias.")
-    norm_bias: bool | None = key(default=None, doc="Whether norms have biases; null: as bias. RMSNorm has none.")
+    norm_bias: bool | None = key(default=None, doc="Whether norms of type layernorm have biases; null: as bias.")
     hidden_dropout: float = key(default=0.1, doc="Dropout probability of hidden states.")
     attention_dropout: float = key(default=0.1, doc="Dropout probability of attention weights.")
     init_std: float = key(default=0.02, doc="Standard deviation of initial weights.")
@@ -389,6 +389,12 @@ class SelfAttentionStack(Stack):
         remembered = self.num_hidden_layers * self.keys_values * self.mem_len * work.rows
         blocks = around * work.tokens + self.num_hidden_layers * self.linears * work.tokens
         return blocks + remembered + self.position_embedding.per_pair * self.width_of_heads * pairs
+
+    def describe_attention(self) -> str:
+        """The window, and a kind of attention or a number of key heads that is not the usual one."""
+        groups = f"{self.groups} heads of keys and values" if self.num_key_value_heads else ""
+        kind = self.attention.describe() if self.attention.kind != "plain" else ""
+        return ", ".join(part for part in (self.attention_window.describe(), kind, groups) if part)
 
     def output_tables(self, vocab_size: int) -> tuple[TableSpec, ...]:
         """The table that predicts tokens, if it is not the token table."""

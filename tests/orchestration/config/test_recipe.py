@@ -215,7 +215,7 @@ def refusal(*overrides, recipe="bert_base", scale=""):
         "invalid model.position_embedding.kind: got no value, expected one of learned, sinusoidal"),
         ("model.position_embedding={kind: learned}", "invalid model.position_embedding.max_position_embeddings: got n"),
         ("model.position_embedding.kind=learnd",
-        "invalid model.position_embedding.kind: got 'learnd', expected one of learned, sinusoidal, rotary, alibi; "),
+        "invalid model.position_embedding.kind: got 'learnd', expected one of learned, sinusoidal, rotary, alibi, "),
         ("model.position_embedding.max_position_embeddings=0",
         "invalid model.position_embedding.max_position_embeddings: got 0, expected an integer of at least 1"),
         ("model.attention_window={kind: sliding, size: 7}",

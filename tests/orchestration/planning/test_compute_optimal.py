@@ -109,7 +109,7 @@ def test_nearest_recipe_has_the_same_kind_of_model_and_objective() -> None:
     assert {"gpt1", "gpt2_xl", "gpt3_13b"} <= set(decoders)
     assert not {"bert_base", "t5_base", "xlnet_base"} & set(decoders)
     nearest = [one.nearest for one in find_compute_optimum(1e21, load("gpt2")).optima]
-    assert nearest == [("gpt3_2_7b", 2_651_553_280)] * 2 + [("megatron_2_5b", 2_490_408_960), nearest[0]]
+    assert nearest == [("pythia_2_8b", 2_775_208_960)] * 2 + [("megatron_2_5b", 2_490_408_960), nearest[0]]
 
 
 def test_notes_name_extrapolation_and_other_kinds_of_models() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from preprocessing.errors import BadInput
 from training.architectures import WHOLE, Share, SplitTable, Table, whole
 from training.score import Score
 from training.specs import LOGITS_AT_ONCE
@@ -249,7 +250,11 @@ def _apply_rule(
         right_M = logit_M == best_M1.squeeze(1)
     with torch.set_grad_enabled(with_gradient):
         inputs = [x.detach().requires_grad_(with_gradient) for x in (log_z_M, logit_M, mean_M)]
-        loss = rule(*inputs).sum()
+        each = rule(*inputs)
+        if each.shape != log_z_M.shape:
+            shapes = f"got {list(each.shape)}, expected {list(log_z_M.shape)}, a number for each target"
+            raise BadInput(f"invalid shape of the result of a loss rule: {shapes}; do not reduce it")
+        loss = each.sum()
     if not with_gradient:
         return loss, right_M, logits_MR.new_empty(0), log_z_M
     grads = torch.autograd.grad(loss, inputs, allow_unused=True)
