@@ -312,6 +312,61 @@ def panels(
     return figure
 
 
+class ProfileCurve(NamedTuple):
+    """The runs of one budget: their points, the fitted curve, and its minimum, if it has one."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    curve: Sequence[tuple[float, float]]
+    minimum: tuple[float, float] | None
+
+
+def plot_profiles(
+    title: str,
+    profiles: Sequence[ProfileCurve],
+    minima: Sequence[tuple[float, float]],
+    line: Sequence[tuple[float, float, tuple[float, float] | None]],
+) -> "Figure":
+    """A scaling law in two panels: loss over parameters for each budget, and the optimal parameters over FLOPs.
+
+    `line` has FLOPs, the size by the law, and its interval. Beyond the last minimum it is an extrapolation and dotted.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), dpi=120, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for number, one in enumerate(profiles):
+        color = f"C{number}"
+        left.plot(*zip(*one.points, strict=True), "o", color=color, markersize=4, label=one.name)
+        left.plot(*zip(*one.curve, strict=True), "-", color=color, linewidth=1)
+        if one.minimum:
+            left.plot(*one.minimum, "*", color=INK, markersize=9)
+    _style(left, "loss (nats)")
+    _style(right, "optimal parameters")
+    left.set_xscale("log")
+    left.set_xlabel("parameters")
+    left.tick_params(axis="x", which="both", labelsize=8, rotation=30)
+    if profiles:
+        left.legend(frameon=False, fontsize=8)
+    right.set_xscale("log")
+    right.set_yscale("log")
+    right.set_xlabel("FLOPs")
+    if minima:
+        right.plot(*zip(*minima, strict=True), "*", color=INK, markersize=9)
+    if line:
+        last = max(flops for flops, _ in minima) * (1 + 1e-9)
+        for style, part in (
+            ("-", [one for one in line if one[0] <= last]),
+            (":", [one for one in line if one[0] >= last]),
+        ):
+            right.plot([one[0] for one in part], [one[1] for one in part], style, color=ACCENT, linewidth=1.5)
+        if ends := [(flops, *interval) for flops, _, interval in line if interval]:
+            flops, lows, highs = zip(*ends, strict=True)
+            right.fill_between(flops, lows, highs, color=ACCENT, alpha=0.2, linewidth=0)
+    figure.suptitle(_escape(title), color=INK, fontsize=10)
+    return figure
+
+
 def _new_axes(ylabel: str) -> tuple["Figure", "Axes"]:
     from matplotlib.figure import Figure
 

@@ -242,6 +242,8 @@ class _Initializer:
         elif tensor.ndim == 1:
             bound = _inputs(module, trunk) ** -0.5
             tensor.uniform_(-bound, bound, generator=generator)
+        elif net.std(name) == 0:
+            tensor.zero_()
         elif name.endswith("positions.weight") and trunk.position_embedding.init_method == "sinusoidal":
             at = torch.arange(len(tensor), device=tensor.device)
             tensor.copy_(sinusoids_at(at, tensor.shape[1]) * math.sqrt(2) * trunk.init_std)

@@ -351,3 +351,19 @@ def parse_amount(option: str, given: str, units: Mapping[str, float], example: s
     if not 0 < value < math.inf:
         raise BadInput(f"invalid {option}: got {given}, expected a number above 0 with a unit; write it like {example}")
     return value
+
+
+def parse_flops(option: str, given: str, least: float, most: float) -> float:
+    """A number of training FLOPs. BadInput if it is not a number from `least` to `most`.
+
+    >>> parse_flops("--compute-optimal", "5.76e23", 1e12, 1e32)
+    5.76e+23
+    """
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:
+        limits = f"training FLOPs from {least:.0e} to {most:.0e}".replace("e+", "e")
+        raise BadInput(f"invalid {option}: got {given or 'an empty value'}, expected {limits}; write them like 1e21")
+    return value

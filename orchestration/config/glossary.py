@@ -25,10 +25,15 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "model.num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "model.hidden_size": ("n_embd", "d_model", "dim", "encoder_embed_dim"),
     "model.num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
+    "model.num_key_value_heads": (
+        *("num_query_groups", "num_kv_heads", "n_kv_heads", "gqa", "grouped_query_attention", "group_query_attention"),
+        *("mqa", "multi_query", "multi_query_attention"),
+    ),
+    "model.qk_norm": ("qk_layernorm", "qk_layer_norm"),
     "model.head_dim": ("d_kv", "d_head", "kv_channels"),
     "model.intermediate_size": ("n_inner", "d_ff", "d_inner", "ffn_hidden_size"),
     "model.embedding_size": ("d_embed",),
-    "model.activation": ("hidden_act", "activation_function", "dense_act_fn", "activation_fn"),
+    "model.activation": ("hidden_act", "activation_function", "dense_act_fn", "activation_fn", "silu"),
     "model.norm_position": ("do_layer_norm_before", "normalize_before"),
     "model.norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon", "rms_norm_eps"),
     "model.norm_type": ("rms_norm", "normalization"),
@@ -38,6 +43,8 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "model.type_vocab_size": ("num_tokentypes",),
     "model.position_embedding": ("position_embedding_type", "position_embeddings_type"),
     "model.position_embedding.max_position_embeddings": ("n_positions", "n_ctx", "max_positions"),
+    "model.position_embedding.rope_theta": ("rope_base", "rotary_base", "rotary_emb_base", "global_rope_theta"),
+    "model.position_embedding.partial_rotary_factor": ("rotary_pct", "rotary_percent", "rotary_dim"),
     "model.position_embedding.num_buckets": ("relative_attention_num_buckets",),
     "model.position_embedding.max_distance": ("relative_attention_max_distance",),
     "model.attention_window.size": ("attention_window", "sliding_window", "window_size"),
@@ -165,7 +172,8 @@ TASK_KEYS: Final[Mapping[str, str]] = {name: key for key, names in _TASK_NAMES.i
 NOTES: Final[Mapping[str, str]] = {
     "data.corpus": "a corpus name or a .yaml file, while --data PATH reads other text",
     "model.norm_position": "pre or post",
-    "model.norm_type": "of an encoder_decoder",
+    "model.norm_type": "layernorm or rmsnorm",
+    "model.position_embedding.partial_rotary_factor": "as a fraction of each head",
     "optimizer.min_lr_ratio": "as a fraction of the peak",
     "grids.NAME.warmup_steps": "below 1 a fraction of all steps",
     "cluster.engine.micro_batch_tokens": "in tokens instead of sequences, without gradient accumulation steps",
@@ -203,6 +211,8 @@ _VALUES: Final[Mapping[str, str]] = {
     "cpu_offload": "cpu",
     "cpu_offload_params": "cpu",
     "do_lower_case": "true",
+    **dict.fromkeys(("mqa", "multi_query", "multi_query_attention"), "1"),
+    "silu": "silu",
 }
 
 # Our key -> the options that set it. The first option that the command has is used.
@@ -247,6 +257,8 @@ OPTION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "dump_folder": ("--output-dir",),
 }
 
+_GATED: Final = ("swiglu", "geglu", "reglu", "glu", "gated_linear_unit", "is_gated_act")
+
 # Name elsewhere -> our kinds; errors suggest the first one that the key allows.
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "mlm": ("masked_tokens",),
@@ -283,6 +295,8 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "absolute": ("learned",),
     "sinus": ("sinusoidal",),
     "fixed": ("sinusoidal",),
+    "rope": ("rotary",),
+    **dict.fromkeys(_GATED, ("gated",)),
     "parquet": ("table",),
     "arrow": ("datasets", "table"),
     "feather": ("table",),
@@ -306,34 +320,7 @@ NO_KEY: Final = "no such key, because "  # begins the answers about names withou
 # What Sesame lacks or does without a key -> the names elsewhere, and the remedy.
 _NO_KEY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "MLflow records each run": (("report_to",), "leave it out"),
-    "Sesame has no grouped-query attention": (
-        (
-            "gqa",
-            "mqa",
-            "grouped_query_attention",
-            "group_query_attention",
-            "multi_query",
-            "multi_query_attention",
-            "num_query_groups",
-            "num_key_value_heads",
-            "num_kv_heads",
-            "n_kv_heads",
-        ),
-        "leave it out",
-    ),
     "Sesame has no latent attention": (("mla", "multi_latent_attention", "kv_lora_rank"), "leave it out"),
-    "Sesame has no rotary positions": (
-        (
-            "rope",
-            "rotary",
-        ),
-        "see `sesame keys position_embedding`",
-    ),
-    "Sesame has no ALiBi": (("alibi",), "see `sesame keys position_embedding`"),
-    "Sesame has no gated feed-forward layers": (
-        ("swiglu", "geglu", "glu", "silu", "gated_linear_unit"),
-        "see `sesame keys activation`",
-    ),
     "Sesame has no mixture of experts": (
         (
             "moe",
@@ -383,6 +370,9 @@ _NO_KEY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 ABSENT: Final[Mapping[str, tuple[str, str]]] = {
     "warmup_ratio": ("a number of steps, optimizer.warmup_steps", "use this key"),
     **dict.fromkeys(("output_dir", "save", "dump_folder"), ("the option --output-dir", "use this option")),
+    **dict.fromkeys(_GATED, ("model.feed_forward.kind=gated", "use this key")),
+    **dict.fromkeys(("rope", "rotary"), ("model.position_embedding.kind=rotary", "use this key")),
+    "alibi": ("model.position_embedding.kind=alibi", "use this key"),
     "cluster": ("the option --cluster", "use this option"),
     "scale": ("the option --scale", "use this option"),
     "holdout_ratio": ("the option --holdout-ratio", "use this option"),
@@ -405,13 +395,10 @@ OTHER_MODELS: Final = (
     "deepseek",
     "falcon",
     "gemma",
-    "llama",
     "mamba",
-    "mistral",
     "mixtral",
     "olmo",
     "phi",
-    "pythia",
     "qwen",
 )
 
@@ -534,10 +521,10 @@ def is_switch(name: str, value: object) -> bool:
 def find_absent(name: str) -> tuple[str, str]:
     """What to use instead of a name without a key in Sesame, and the remedy; two empty texts for other names.
 
-    The first word of a name is enough for what Sesame lacks, e.g. fp8 or rope.
+    The first word of a name is enough for what Sesame lacks, e.g. fp8 or lora.
 
-    >>> find_absent("--output-dir"), find_absent("rope_theta")[0], find_absent("save_best")
-    (('the option --output-dir', 'use this option'), 'no such key, because Sesame has no rotary positions', ('', ''))
+    >>> find_absent("--output-dir"), find_absent("lora_rank")[0], find_absent("save_best")
+    (('the option --output-dir', 'use this option'), 'no such key, because Sesame has no LoRA', ('', ''))
     """
     name = plain(name).rpartition(".")[2].lower()
     if found := ABSENT.get(name) or ABSENT.get(name.removeprefix("use_")):

@@ -136,7 +136,7 @@ def translate(asked: str) -> tuple[str, ...]:
     if find_parts(asked) or _with_key(_without_numbers(asked)):
         return (asked,)
     if key := glossary.key_of(asked):
-        return (key,)
+        return (key.removesuffix(".kind"),)  # which lists all kinds
     return glossary.KINDS.get(name.lower(), (asked,))
 
 

@@ -61,9 +61,16 @@ def _value(document: dict[str, Any], place: str, key: str) -> Any:
 
 
 def _is_more(value: Any, limit: Any) -> bool:
-    """Whether a value of a document has the type of `limit` and exceeds it; lists are compared as in Python."""
+    """Whether a value of a document has the type of `limit` and exceeds it; lists are compared as in Python.
+
+    An integer also fits a limit that is a fraction.
+
+    >>> _is_more(500, 0.2), _is_more(9.5, 5), _is_more([1, 9], (1, 5)), _is_more("9", 5)
+    (True, False, True, False)
+    """
     limit = list(limit) if isinstance(limit, tuple) else limit
-    return isinstance(value, type(limit)) and value > limit
+    types = (int, float) if isinstance(limit, float) else (type(limit),)
+    return isinstance(value, types) and not isinstance(value, bool) and value > limit
 
 
 def _demo(document: dict[str, Any]) -> str:

@@ -25,12 +25,14 @@ from orchestration.jobs.ablation_trial import FINETUNINGS, LABELS, STEPS, Measur
 from orchestration.jobs.job import Job, JobFlags, open_job
 from orchestration.jobs.pretrain import train
 from orchestration.launch import StopRequest, ray_session, stop_signals
+from orchestration.planning import workload_of
 from orchestration.progress import Report
 from orchestration.reports import ablations, build_tree, training_flops
-from orchestration.reports.ablations import Ablation, AblationRow, Measure
+from orchestration.reports.ablations import Ablation, AblationRow, Measure, ScalingLaw
 from preprocessing.errors import BadInput, DataError
 from preprocessing.files import of_kind, read_object, write_atomic
 from preprocessing.lock import hold_lock
+from preprocessing.manifest import Manifest
 from preprocessing.tokenization import table_rows
 from training.evaluation.tasks import TASKS
 
@@ -107,8 +109,8 @@ def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
 
 def _find_held_out_job(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:
     """The job whose held-out sequences a measure uses; None if it uses none."""
-    if measure.kind in ("task", "rise"):
-        assert measure.kind == "rise" or measure.of in TASKS, measure
+    if measure.kind in ("task", "rise", "validation"):
+        assert measure.kind != "task" or measure.of in TASKS, measure
         return None
     row = table.rows[measure.of]
     return job_of(table, replace(row, overrides=(*row.overrides, *measure.overrides)), replace(flags, seed=0))
@@ -159,12 +161,10 @@ def count_flops(recipe: Recipe) -> float:
     """FLOPs of training. Unlike `training_flops`, it also counts the vocabulary projection of a second loss."""
     others = [loss for loss in recipe.losses if loss.names_tokens][1:]
     table = table_rows(recipe.data.tokenizer) * recipe.model.table_width
-    masked_fraction = recipe.masking.predicted
-    projected = 0.0
+    demand, projected = workload_of(recipe), 0.0
     for phase in recipe.phases:
-        tokens = phase.global_batch_size * phase.seq_length
-        batch = {"lengths": np.array([tokens]), "targets": np.empty(round(masked_fraction * tokens), bool)}
-        projected += phase.steps * sum(loss.count(batch) for loss in others)
+        work = demand.work(phase.global_batch_size, phase.seq_length)
+        projected += phase.steps * sum(loss.targets(work) for loss in others)
     return training_flops(recipe) + 6 * table * projected
 
 
@@ -222,17 +222,36 @@ def _log(plan: AblationPlan, summary: Mapping[str, Any]) -> None:
     page, picture = plan.stage.folder / PAGE, _picture(plan.table, summary)
 
     def log_table(tracked: tracking.TrackedRun) -> None:
-        tracking.log_table(tracked, ablations.means(summary["scores"]), page, picture)
+        law = ablations.find_law(plan.table, summary["scores"], summary["facts"])
+        metrics = ablations.means(summary["scores"]) | (law.metrics() if law else {})
+        tracking.log_table(tracked, metrics, page, picture)
         tracking.tag(tracked, outcome=summary["outcome"])
 
     tracking.mirror(plan.stage.folder, PAGE, "the scores of the table", log_table)
 
 
 def _picture(table: Ablation, summary: Mapping[str, Any]) -> Any:
-    """The figure: curves along the axis of the table, or bars if it has no axis."""
+    """The figure: the profiles of a scaling ladder, or curves along the axis of the table, or bars if it has no
+    axis."""
+    if law := ablations.find_law(table, summary["scores"], summary["facts"]):
+        return _plot_law(table.title, law)
     if table.axis:
         return figures.panels(table.title, table.axis, ablations.lines(table, summary["scores"], summary["facts"]))
     return figures.plot_groups(table.title, ablations.by_column(table, summary["scores"]), ablations.units(table))
+
+
+def _plot_law(title: str, law: ScalingLaw) -> Any:
+    """The figure of a scaling law: the profile of each budget, and the optimal sizes over the budgets."""
+    profiles = []
+    for one in law.profiles:
+        sizes = [run.parameters for run in one.runs]
+        grid = [float(size) for size in np.geomspace(min(sizes), max(sizes), 50)]
+        optimum = (one.parameters, one.loss) if one.has_minimum else None
+        name = f"{ablations.format_cell('FLOPs', one.flops)} FLOPs"
+        points = [(run.parameters, run.loss) for run in one.runs]
+        profiles.append(figures.ProfileCurve(name, points, [(size, one.predict(size)) for size in grid], optimum))
+    line = [(flops, size.value, size.interval) for flops, size in law.line]
+    return figures.plot_profiles(title, profiles, [(one.flops, one.parameters) for one in law.used], line)
 
 
 def _require_held_out(plan: AblationPlan, corpus: Path) -> None:
@@ -265,24 +284,32 @@ def _summary(plan: AblationPlan, trial_scores: Mapping[tuple[str, int], Mapping[
     phases = plan.job.recipe.phases
     questions = {name: first[name].questions for name in columns}
     scores = {row: {name: [trial_scores[row, seed][name].value for seed in seeds] for name in columns} for row in rows}
-    return {
+    facts = {row: {fact: FACTS[fact](one) for fact in plan.table.facts} for row, one in of_row.items()}
+    law = ablations.find_law(plan.table, scores, facts)
+    summary = {
         "table": plan.table.name,
         "scores": scores,
         "questions": questions,
-        "outcome": ablations.summarize_claims(plan.table, scores, questions),
+        "outcome": law.describe() if law else ablations.summarize_claims(plan.table, scores, questions),
         "claims": [dataclasses.asdict(verdict) for verdict in ablations.evaluate_claims(plan.table, scores, questions)],
         "rests_on": {name: first[name].rests_on for name in columns},
         "text": sorted({cell.job.corpus.name for cell in plan.cells}),
-        "facts": {row: {fact: FACTS[fact](one) for fact in plan.table.facts} for row, one in of_row.items()},
+        "facts": facts,
         "steps": [recipe.num_steps for recipe in of_row.values()],
         "rows_of_a_step": phases[-1].global_batch_size,
         "tokens_of_a_row": max(phase.seq_length for phase in phases),
         "recipes": sorted({cell.job.recipe.name for cell in plan.cells}),
     }
+    if law:
+        tokens = Manifest.load(plan.job.plan.corpus.folder).splits["train"]["tokens"]
+        most = max(recipe.num_tokens for recipe in of_row.values())
+        summary |= {"law": law.values(), "epochs": most / tokens}
+    return summary
 
 
 FACTS: Final[Mapping[str, Callable[[Recipe], float]]] = {
     "parameters": lambda recipe: build_tree(recipe).parameters,
+    "tokens": lambda recipe: recipe.num_tokens,
     "FLOPs": count_flops,
 }
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestration.launch import WEIGHTS, finetune_one, load_held_out_task
 from orchestration.tracking import history
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, DataError
 from training.evaluation.tasks import LENGTH
 from training.run import Run
 
@@ -61,6 +61,11 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
         case "rise":
             losses = [value for _, value in history(folder)["train/loss"]]
             return MeasuredScore(measure_rise(losses), f"{len(losses):,} mean losses of training steps")
+        case "validation":
+            losses = [value for _, value in history(folder).get("eval/loss", ())]
+            if not losses:
+                raise DataError(f"{folder}: no validation loss; hold out more text with --holdout-ratio, e.g. 0.05")
+            return MeasuredScore(losses[-1], "the validation text")
         case "pairs":
             result = pairs(load(folder / WEIGHTS), load_held_out(_rows(run, question)))
             how = f"fitted to {result.fitted:,} held-out pairs, scored on {result.scored:,} others"
@@ -75,7 +80,8 @@ def _score(folder: Path, run: Run, question: MeasureRequest) -> MeasuredScore:
             return MeasuredScore(mean(outcome.accuracy for outcome in outcomes), how, len(outcomes[0].right))
         case _:
             raise BadInput(
-                f"invalid measure: got {question.kind!r}, expected masked, loss, pairs, task or rise; use one of these"
+                f"invalid measure: got {question.kind!r}, expected masked, loss, pairs, task, rise or "
+                "validation; use one of these"
             )
 
 

@@ -2,10 +2,18 @@
 
 Read workload.py (the demands of a recipe), layout.py, memory.py and timing.py first. Then read search.py and
 run_estimate.py (the plan). The data of hardware are in devices.py, and the overheads of Sesame in overheads.py. The
-predictions are compared with measured steps in timed_steps.py and with published runs in published_runs.py. This
-package builds no model and does not import torch.
+predictions are compared with measured steps in timed_steps.py and with published runs in published_runs.py.
+compute_optimal.py has the best number of parameters and tokens for a budget of FLOPs. This package builds no model and
+does not import torch.
 """
 
+from orchestration.planning.compute_optimal import (
+    LEAST_FLOPS,
+    MOST_FLOPS,
+    ComputeOptimum,
+    Optimum,
+    find_compute_optimum,
+)
 from orchestration.planning.devices import DEVICES, Device, device_of
 from orchestration.planning.layout import ParallelLayout
 from orchestration.planning.memory import DeviceMemory, device_memory
@@ -31,10 +39,14 @@ from orchestration.planning.workload import Workload, workload_of
 __all__ = [
     "CALIBRATED",
     "DEVICES",
+    "LEAST_FLOPS",
+    "MOST_FLOPS",
     "ComparedRun",
+    "ComputeOptimum",
     "CostedLayout",
     "Device",
     "DeviceMemory",
+    "Optimum",
     "ParallelLayout",
     "RunEstimate",
     "TimedPrediction",
@@ -46,6 +58,7 @@ __all__ = [
     "device_of",
     "estimate_run",
     "find_best_layouts",
+    "find_compute_optimum",
     "find_smallest_layout",
     "format_bytes",
     "format_duration",

@@ -334,7 +334,8 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     inside = stack.feed_forward.kept * size + (mask + size if stack.feed_forward.dropout else 0)
     mixed = stack.tokens * stack.attentions * stack.heads_width * size
     split = stack.heads_kept * core + mixed + stack.tokens * stack.inner * inside
-    split += stack.copied * core * stack.tokens * stack.heads_width
+    copied = stack.copied + (0.0 if cuda and not stack.attention_dropout else stack.chunked)
+    split += copied * core * stack.tokens * stack.heads_width
     split += 4 * stack.tokens * stack.heads * stack.attentions  # logarithm of the softmax sum of each query
     if layout.checkpointing == "none":
         num_scores, other = stack.scores, 0

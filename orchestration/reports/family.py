@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.config import Recipe
 from orchestration.planning import workload_of
@@ -119,6 +119,9 @@ def training_flops(recipe: Recipe) -> float:
     return workload_of(recipe).training_flops
 
 
+_REST: Final = "; the rest in closed form"  # the end of a description of an oracle
+
+
 def oracle(recipe: Recipe) -> str:
     """The reference for logits and gradients of the model: a class of transformers, or a formula."""
     from training.model_spec import ModelSpec
@@ -131,15 +134,16 @@ def oracle(recipe: Recipe) -> str:
         return trunk.oracle
     body = replace(spec, losses=tuple(loss for loss in losses if loss.names_tokens and not loss.not_exported))
     known = _architecture(body)
-    return f"{known}; the rest in closed form" if known else "closed form"
+    return f"{known.removesuffix(_REST)}{_REST}" if known else "closed form"
 
 
 def _architecture(spec: "ModelSpec") -> str:
-    """The first class of transformers that computes the same function; "" if there is none."""
+    """The first class of transformers that computes the same function, also without a head; "" if there is none."""
     from training.formats import FORMATS
 
     pad = max(0, spec.model.position_embedding.offset - 1)
-    return next((name for one in FORMATS if (name := one.architecture(spec, pad))), "")
+    found = ((one, name) for one in FORMATS if (name := one.architecture(spec, pad)))
+    return next((f"{name}{_REST if one.missing_heads(name) else ''}" for one, name in found), "")
 
 
 def sort_recipes(recipes: Iterable[Recipe]) -> list[Recipe]:

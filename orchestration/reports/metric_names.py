@@ -104,6 +104,9 @@ COMPARISON_METRICS: Final = (
 ABLATION_METRICS: Final = (
     LoggedName("<row>/<column>", "Mean score of a row over the seeds."),
     LoggedName("<row>/<column> deviation", "Standard deviation over the seeds, if there are several."),
+    LoggedName("exponent/<quantity>", "Exponent over the FLOPs, of a scaling ladder: parameters, tokens or loss."),
+    LoggedName("exponent/<quantity>/low", "Lower end of its 95 % interval."),
+    LoggedName("exponent/<quantity>/high", "Upper end of its 95 % interval."),
 )
 """Metrics of the run of an ablation table. They are not among METRICS, because their names match almost any name."""
 

@@ -86,6 +86,8 @@ def _format_value(value: object) -> str:
     """A value in the syntax of an override."""
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None:
+        return "null"
     if isinstance(value, tuple | list):
         return f"[{','.join(map(str, value))}]"
     return "{}" if value == {} else str(value)

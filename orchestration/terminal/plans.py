@@ -9,7 +9,9 @@ from rich.text import Text
 from orchestration.planning import (
     CALIBRATED,
     ComparedRun,
+    ComputeOptimum,
     CostedLayout,
+    Optimum,
     RunEstimate,
     TimedPrediction,
     format_bytes,
@@ -151,6 +153,61 @@ def view_timed_steps(runs: Sequence[TimedPrediction]) -> Group:
         memory = (f"{run.gib:.1f}", f"{one.planned_gib:.1f}", f"{one.memory_ratio:.2f}") if run.gib else ("", "", "")
         table.add_row(run.name, *size, f"{run.step_s:.3g} s", f"{one.planned_s:.3g} s", f"{one.ratio:.2f}", *memory)
     return Group(table, Text(f"Overheads of Sesame's code: {CALIBRATED.partition(' (')[0]}."), Text())
+
+
+def view_compute_optimum(found: ComputeOptimum) -> Group:
+    """The optimal sizes for a budget by each approach, the position of the recipe, and the sources."""
+    blank, demand = Text(), found.demand
+    parts: list[RenderableType] = [_optima(found)]
+    if demand:
+        line = (
+            f"{demand.recipe.name}: {demand.parameters:,} parameters, {demand.recipe.num_tokens:,} tokens, "
+            f"{demand.training_flops:.3g} FLOPs"
+        )
+        parts += [blank, Text(line), _positions(found.optima)]
+    sources = (Text(f"{one.approach.name}: {one.approach.source}") for one in found.optima)
+    law = "With C FLOPs: N = k C^a and D = C / (6 N). Interval of a: 10th to 90th percentile. Loss: nats per token."
+    return Group(*parts, blank, Text(law), *sources, *(Text(note) for note in found.notes))
+
+
+def _optima(found: ComputeOptimum) -> Table:
+    title = f"compute-optimal sizes for {found.flops:.3g} FLOPs"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    names = ["approach", "", "parameters N", "tokens D", "D / N", "loss", "a", "interval of a"]
+    for name in [*names, "nearest recipe"] if found.demand else names:
+        table.add_column(name, justify="left" if name in ("approach", "", "nearest recipe") else "right")
+    for one in found.optima:
+        approach = one.approach
+        interval = f"{approach.interval[0]:.3f} to {approach.interval[1]:.3f}" if approach.interval else ""
+        sizes = format_count(one.parameters), format_count(one.tokens), f"{one.tokens / one.parameters:.3g}"
+        loss = "" if one.loss is None else f"{one.loss:.2f}"
+        nearest = [f"{one.nearest[0]} ({format_count(one.nearest[1])})"] if one.nearest else []
+        table.add_row(approach.name, approach.method, *sizes, loss, f"{approach.exponent:.3f}", interval, *nearest)
+    return table
+
+
+def _positions(optima: Sequence[Optimum]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("approach", "optimal tokens for its size", "it is", "optimal parameters for its FLOPs"):
+        table.add_column(name, justify="left" if name in ("approach", "it is") else "right")
+    for one in optima:
+        if at := one.position:
+            tokens, parameters = format_count(at.optimal_tokens), format_count(at.optimal_parameters)
+            table.add_row(one.approach.name, tokens, at.verdict, parameters)
+    return table
+
+
+def format_count(number: float) -> str:
+    """A number of parameters or tokens with three digits.
+
+    >>> format_count(2.864e9), format_count(216.2e12), format_count(999_700), format_count(1.5e17)
+    ('2.86 B', '216 T', '1 M', '1.5e+17')
+    """
+    number = float(f"{number:.3g}")
+    for size, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if size <= number < 1e15:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.3g}"
 
 
 def _memory(plan: RunEstimate) -> Table:

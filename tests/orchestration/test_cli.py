@@ -65,6 +65,8 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 TRAINED = {"step": 4, "tokens": 5, "loss": 2.5, "evaluation": {}}
+RECIPE_ONLY = "invalid --compute-optimal: got {0} too, expected RECIPE and its options at most; remove {0}"
+FLOPS = "expected training FLOPs from 1e12 to 1e32; write them like 1e21"
 NO_MORE = "invalid --published: got other arguments, expected --json at most; remove the others"
 RECIPES = "expected a name that `sesame recipes` lists, or a .yaml file"
 CORPORA = ", ".join(list_names("corpora"))
@@ -161,7 +163,7 @@ ERRORS = {
     "contains your text",
     "train FacebookAI/roberta-base": "invalid recipe: got FacebookAI/roberta-base, which is not a file, "
     f"{RECIPES}; use the recipe roberta_base; for these weights, download them and add init_checkpoint=DIR",
-    "train EleutherAI/pythia-160m": "invalid recipe: got EleutherAI/pythia-160m, which is not a file, "
+    "train EleutherAI/gpt-neo-125m": "invalid recipe: got EleutherAI/gpt-neo-125m, which is not a file, "
     f"{RECIPES}; download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR",
     "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name or the "
     "MLflow ID of a run in work/runs; name the directory of its results with --output-dir",
@@ -196,6 +198,20 @@ ERRORS = {
     "plan gpt2 --published": NO_MORE,
     "plan --published --cluster 8xh100": NO_MORE,
     "plan --published --deadline 1d": NO_MORE,
+    "plan --compute-optimal many": f"invalid --compute-optimal: got many, {FLOPS}",
+    "plan --compute-optimal -1": f"invalid --compute-optimal: got -1, {FLOPS}",
+    "plan --compute-optimal nan": f"invalid --compute-optimal: got nan, {FLOPS}",
+    "plan --compute-optimal 1e11": f"invalid --compute-optimal: got 1e11, {FLOPS}",
+    "plan --compute-optimal 1e33": f"invalid --compute-optimal: got 1e33, {FLOPS}",
+    "plan --compute-optimal=": f"invalid --compute-optimal: got an empty value, {FLOPS}",
+    "plan gpt2 --compute-optimal 1e21 --budget 5usd": RECIPE_ONLY.format("--budget"),
+    "plan --compute-optimal 1e21 --published": RECIPE_ONLY.format("--published"),
+    "plan gpt2 --compute-optimal 1e21 --cluster 8xh100": RECIPE_ONLY.format("--cluster"),
+    "plan --compute-optimal 1e21 --scale tiny": "invalid --scale: got no RECIPE, expected one; name a recipe, or "
+    "remove --scale",
+    "plan --compute-optimal 1e21 --max-steps 9": "invalid --max-steps: got no RECIPE, expected one; name a recipe, or "
+    "remove --max-steps",
+    "plan GPT2 --compute-optimal 1e21": f"invalid recipe: got GPT2, {RECIPES}; did you mean gpt2?",
     "check gpt2 --cluster one_gpu cluster.gpu_type=nonsense": "invalid cluster.gpu_type: got 'nonsense', expected "
     "one of v100_16gb, v100, a100_40gb, a100, h100, h200, b200, l40s, l4, a10g; set one of these, or leave it empty to "
     "use the devices of this machine",
@@ -440,6 +456,26 @@ def test_impossible_plan_is_followed_by_a_check_that_passes(capsys) -> None:
     assert words[:2] == ["check", "gpt3_175b"]
     assert "cluster.engine.tensor_parallel_size=4" in words
     assert main(words) == 0
+
+
+def test_compute_optimal_plan_names_the_position_of_a_recipe_and_the_nearest_ones(capsys) -> None:
+    answer = json_answer(capsys, "plan", "gpt3_175b", "--compute-optimal", "3.14e23")
+    assert answer["next"] == ["sesame plan turing_nlg"]
+    assert answer["recipe"]["parameters"] == 174_604_259_328
+    first = answer["approaches"][0]
+    assert first["nearest_recipe"] == {"name": "turing_nlg", "parameters": 17_176_845_728}
+    assert first["optimal_tokens_of_recipe"] == pytest.approx(3.7e12, rel=0.02)  # table 3 of arXiv:2203.15556
+    assert main(["plan", "gpt3_175b", "--compute-optimal", "3.14e23"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(re.match(r"1 +3\.66 T +undertrained 12\.1x +50\.7 B", line) for line in lines)
+
+
+def test_compute_optimal_plan_needs_no_recipe_and_no_torch() -> None:
+    code = "import sys; from orchestration.cli import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    given = [sys.executable, "-c", code, "plan", "--compute-optimal", "1e21"]
+    done = subprocess.run(given, capture_output=True, text=True, check=True)
+    assert "compute-optimal sizes for 1e+21 FLOPs" in done.stdout
+    assert "recipe" not in done.stdout.partition("next")[0]
 
 
 def test_plan_says_at_its_top_that_a_layout_is_impossible(capsys) -> None:

@@ -19,6 +19,7 @@ from training.optimizers import AdamW
 from training.run import Run
 from training.specs import (
     Decoder,
+    DisentangledPositions,
     Encoder,
     EncoderDecoder,
     EngineSettings,
@@ -125,6 +126,21 @@ def electra(run: Run) -> Run:
         ),
         losses=(MaskedTokens(), ReplacedTokenDetection(weight=5.0)),
     )
+
+
+def deberta(run: Run) -> Run:
+    """The same run with DeBERTaV3: a generator of one layer, whose tables the discriminator only adds to."""
+    run = electra(run)
+    model = replace(
+        run.model,
+        num_attention_heads=4,
+        generator_num_hidden_layers=1,
+        weight_sharing="disentangled",
+        type_vocab_size=0,
+        position_embedding=DisentangledPositions(position_buckets=8, max_relative_positions=24),
+    )
+    detection = ReplacedTokenDetection(add_first_state=True)
+    return replace(run, model=model, losses=(MaskedTokens(), detection))
 
 
 def two_stages(run: Run) -> Run:

@@ -3,8 +3,8 @@
 Read backbone.py (the common base class), then layout.py, attention.py, feed_forward.py, block.py and transformer.py
 (BERT, GPT). made.py creates modules from
 the tensors that an architecture declares. encoder_decoder.py (BART, T5, MASS), relative.py (Transformer-XL),
-two_stream.py (XLNet) and generator_discriminator.py (ELECTRA) build on them. cache.py contains the key-value cache for
-generation. training/specs/ defines the keys of each architecture.
+two_stream.py (XLNet), disentangled.py (DeBERTa) and generator_discriminator.py (ELECTRA) build on them. cache.py
+contains the key-value cache for generation. training/specs/ defines the keys of each architecture.
 """
 
 from typing import Final

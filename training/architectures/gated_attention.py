@@ -8,7 +8,7 @@ from training.architectures.attention import Attention
 from training.architectures.linears import ColumnLinear
 
 
-class GatedAttention(Attention):
+class GatedAttentionModule(Attention):
     """Each element of the result is multiplied with a sigmoid of the states, before the last linear layer."""
 
     kind: ClassVar[str] = "gated"

@@ -8,7 +8,7 @@ from training.architectures.feed_forward import FeedForward, apply_activation
 from training.architectures.fused import FusedLinear
 
 
-class GatedFeedForward(FeedForward):
+class GatedFeedForwardModule(FeedForward):
     """The inner elements are multiplied with an activated gate (GLU variants, arXiv:2002.05202)."""
 
     kind: ClassVar[str] = "gated"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from training.architectures.backbone import MaskHead, T
 from training.architectures.layout import layout
 from training.architectures.linears import Table
-from training.architectures.transformer import InputEmbeddings, Transformer, TransformerStack
+from training.architectures.transformer import EmbeddingTables, InputEmbeddings, Transformer, TransformerStack
 from training.score import Score
 from training.specs import Architecture, Encoder, GeneratorDiscriminator, Init, LossFacts
 
@@ -26,6 +26,9 @@ class FrozenGenerator(nn.Module):
 class GeneratorDiscriminatorModel(InputEmbeddings):
     """Two stacks that share the embeddings; downstream tasks use only the discriminator (3.1).
 
+    With gradient-disentangled sharing (DeBERTaV3, arXiv:2111.09543, 3.3), the embeddings are those of the generator.
+    The discriminator adds its tables of differences to them, and no gradient of its loss reaches the generator's.
+
     Samples are drawn from torch's global random generator: with the same seed, a batch has the same scores.
     """
 
@@ -35,7 +38,8 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
     def __init__(self, trunk: GeneratorDiscriminator, vocab_size: int, frozen_head: nn.Module | None) -> None:
         """`frozen_head` is the masked-token head of a frozen generator."""
         super().__init__(trunk.discriminator_net, vocab_size)
-        self.trunk = trunk
+        self.trunk, has_difference = trunk, trunk.weight_sharing == "disentangled"
+        self.difference = EmbeddingTables(trunk.discriminator_net, vocab_size) if has_difference else None
         self.discriminator = TransformerStack(trunk.discriminator_net)
         self.generator: TransformerStack | None = None
         self.frozen = FrozenGenerator(trunk, vocab_size, frozen_head) if frozen_head is not None else None
@@ -62,7 +66,15 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         """States of the discriminator for an unmasked batch."""
-        return self.discriminator(self.embed(batch), layout(batch, "bidirectional"))
+        return self.discriminator(self.embed_for_discriminator(batch), layout(batch, "bidirectional"))
+
+    def embed_for_discriminator(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Embeddings [..., E] of a batch that the discriminator reads."""
+        if self.difference is None:
+            return self.embed(batch)
+        with torch.no_grad():
+            shared = self.look_up(batch)
+        return self.difference.finish(shared + self.difference.look_up(batch))
 
     def scores(
         self, batch: Mapping[str, Tensor], heads: nn.ModuleDict, losses: Sequence[LossFacts]
@@ -87,7 +99,7 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
                 scores[generates.kind] = heads[generates.head_name](filled, batch, self.table)
             sampled_M = self._sample(filled, batch, heads[generates.head_name], self.table)
         read = {**batch, "input_ids": _replace_tokens(batch["input_ids"], batch["targets_at"], sampled_M)}
-        hidden = self.discriminator(self.embed(read), rows)
+        hidden = self.discriminator(self.embed_for_discriminator(read), rows)
         scores[detects.kind] = heads[detects.head_name](hidden, read, self.table)
         if generates is not None and generates.rewarded:
             reward_M = heads[detects.head_name].surprise(hidden, read)  # type: ignore[operator]  # a method
@@ -144,6 +156,10 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
         """
         is_default = name.endswith("widen.weight") or name == "heads.replaced.classify.weight"
         return "xavier" if is_default and self.trunk.init_method == "truncated_normal" else self.trunk.init_method
+
+    def std(self, name: str) -> float:
+        """Differences of tables are 0 at the start."""
+        return 0.0 if name.startswith("trunk.difference.") else self.trunk.init_std
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile only the two stacks, because tensors between them have a different size in each batch."""

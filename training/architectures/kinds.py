@@ -3,14 +3,15 @@
 from typing import Any, get_args
 
 from training.architectures.attention import Attention
+from training.architectures.disentangled import DisentangledAttention
 from training.architectures.feed_forward import FeedForward
-from training.architectures.gated_attention import GatedAttention
-from training.architectures.gated_feed_forward import GatedFeedForward
+from training.architectures.gated_attention import GatedAttentionModule
+from training.architectures.gated_feed_forward import GatedFeedForwardModule
 from training.architectures.global_attention import GlobalAttention
 from training.specs import FeedForwardSpec, SelfAttentionSpec
 
-AttentionModule = Attention | GatedAttention | GlobalAttention
-FeedForwardModule = FeedForward | GatedFeedForward
+AttentionModule = Attention | DisentangledAttention | GatedAttentionModule | GlobalAttention
+FeedForwardModule = FeedForward | GatedFeedForwardModule
 
 
 def make_attention(spec: SelfAttentionSpec) -> AttentionModule:

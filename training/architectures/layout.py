@@ -38,6 +38,9 @@ class BatchLayout:
     token_shape: tuple[int, ...] = ()  # shape of the tokens in memory: [B, S] or [T]
     # rotations of queries and keys in a layer with full attention, and in one with a window; None: no rotary positions
     rotations: tuple[Rotation, Rotation] | None = None
+    # disentangled attention: states [P, D] of all rows of the table of distances, and the rows [2, R] of the distances,
+    # decreasing and increasing; None: no such attention
+    relative: tuple[Tensor, Tensor] | None = None
 
     @property
     def tokens(self) -> int:
@@ -52,12 +55,15 @@ def incremental_layout(held: KVCacheView) -> BatchLayout:
     return BatchLayout((rows, new), causal=False, ends_B1=None, place_T=None, token_at=None, seen=None, held=held)
 
 
-def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0) -> BatchLayout:
+def layout(
+    batch: Mapping[str, Tensor], visibility: Visibility, dropout: float = 0.0, *, dense: bool = False
+) -> BatchLayout:
     """Layout of a batch with the columns `input_ids` ([B, S] or [T]) and `lengths`.
 
     With the visibility "per_sequence", `rank` and `reach` determine the mask. `dropout` is the rate for attention
     weights: the kernels that need no mask in memory do not support dropout. Leave `lengths` on the CPU: the host must
-    read the longest length of an unpadded batch, and would otherwise wait for the device.
+    read the longest length of an unpadded batch, and would otherwise wait for the device. `dense`: the mask must be in
+    memory, because numbers will be added to it.
     """
     ids, lengths_B, causal = batch["input_ids"], batch["lengths"], visibility == "causal"
     padded = ids.ndim == 2
@@ -70,7 +76,7 @@ def layout(batch: Mapping[str, Tensor], visibility: Visibility, dropout: float =
     # Padding is at the end of a sequence, so causal attention of a token never reaches it.
     seen = None if causal or full else inside_BS[:, None, None, :]
     ends_B1, block_mask = F.pad(lengths_B.cumsum(0), (1, 0)).int(), None
-    if visibility == "per_sequence" and "rank" in batch and not padded and flex.fits(ids, dropout):
+    if visibility == "per_sequence" and "rank" in batch and not (padded or dense) and flex.fits(ids, dropout):
         block_mask = flex.rank_mask(flex.row_of(ends_B1, len(ids)), batch["rank"], batch["reach"])
     elif visibility == "per_sequence" and "rank" in batch:  # downstream batches have no `rank`: attention is full
         rank_BS, reach_BS = (spread(batch[name], token_at).view(rows, longest) for name in ("rank", "reach"))

@@ -22,6 +22,7 @@ from training.architectures.linears import ColumnLinear, RowLinear, Table, Token
 from training.architectures.made import add_modules, make, make_all, make_norm
 from training.architectures.memory import RecalledMemory, SegmentMemory
 from training.architectures.recompute import RecomputedBlocks, call_recomputed
+from training.architectures.shift import shift
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.specs import Architecture, Decoder, RelativeAttentionSpec, RelativePositions, TwoStream
 
@@ -314,26 +315,6 @@ def by_distance(query_BQHK: Tensor, distance_WRHK: Tensor, ways: tuple[Tensor, .
     for rows_of_way, distance_RHK in zip(ways, distance_WRHK, strict=True):
         score_BHQR[rows_of_way] = torch.einsum("bqhk,rhk->bhqr", query_BQHK[rows_of_way], distance_RHK)
     return score_BHQR
-
-
-def shift(by_distance_BHQR: Tensor, context: int, first_BQ: Tensor | None) -> Tensor:
-    """Convert scores by distance, in decreasing order, to scores by context token: [B, H, Q, R] -> [B, H, Q, C].
-
-    If all tokens are queries (`first_BQ` is None), each query starts one distance later than the next query. The
-    input then has at least one distance more than needed. The result is a view of it, without a copy: it starts at an
-    offset, and each of its rows is one element shorter.
-
-    >>> shift(torch.tensor([[[[2, 1, 0, -1], [2, 1, 0, -1]]]]), 3, None)  # 1 token of memory, a sequence of 2 tokens
-    tensor([[[[ 1,  0, -1],
-              [ 2,  1,  0]]]])
-    """
-    if first_BQ is None:
-        queries, distances = by_distance_BHQR.shape[-2:]
-        lines = by_distance_BHQR.flatten(-2)[..., queries - 1 : queries * distances - 1]
-        return lines.unflatten(-1, (queries, distances - 1))[..., :context]
-    at_BQC = first_BQ[..., None] + torch.arange(context, device=first_BQ.device)
-    at_BQC = at_BQC.clamp(max=by_distance_BHQR.shape[-1] - 1)  # later tokens, which are masked, may have no score
-    return by_distance_BHQR.gather(-1, at_BQC[:, None].expand(-1, by_distance_BHQR.shape[1], -1, -1))
 
 
 def sinusoids(distance: Tensor, width: int) -> Tensor:

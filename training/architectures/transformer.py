@@ -12,6 +12,7 @@ from training.architectures.alibi import AlibiBias
 from training.architectures.backbone import Backbone, MaskHead, last_at, no_writer
 from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
+from training.architectures.disentangled import RelativeEmbeddings
 from training.architectures.kinds import make_attention
 from training.architectures.layout import BatchLayout, incremental_layout, layout
 from training.architectures.linears import Embedding, Table, TokenTable
@@ -21,10 +22,17 @@ from training.architectures.recompute import RecomputedBlocks
 from training.architectures.rotary import rotations_of
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.architectures.ulysses import gather_sequence, split_sequence
-from training.specs import Architecture, Decoder, Encoder, RotaryPositions
+from training.specs import (
+    Architecture,
+    Decoder,
+    DisentangledAttentionSpec,
+    DisentangledPositions,
+    Encoder,
+    RotaryPositions,
+)
 
 
-class InputEmbeddings(Backbone):
+class EmbeddingTables(nn.Module):
     """Sum of the embeddings of token, position, segment and language, followed by a norm and dropout."""
 
     tokens: TokenTable
@@ -45,15 +53,19 @@ class InputEmbeddings(Backbone):
         self.dropout = nn.Dropout(trunk.hidden_dropout)
         self.output = made.get("output")
 
-    @property
-    def table(self) -> Table:
-        return self.tokens.table if self.output is None else self.output.table
-
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Embed a batch: `input_ids`, `positions`, `token_type_ids` and `languages`, [B, S] or [T] -> [..., E].
 
         E is the width of the tables.
         """
+        return self.finish(self.look_up(batch))
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Apply norm and dropout to the sum of the embeddings."""
+        return self.dropout(self.embedding_norm(x))
+
+    def look_up(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """The sum of the embeddings of each token, [..., E]."""
         x = self.tokens(batch["input_ids"])
         if self.positions is not None:
             x = x + self.positions(batch["positions"] + self.position_offset)
@@ -65,7 +77,15 @@ class InputEmbeddings(Backbone):
         if self.languages is not None:
             languages = batch.get("languages")  # a corpus with one language has no such column
             x = x + (self.languages.weight[0] if languages is None else self.languages(languages))
-        return self.dropout(self.embedding_norm(x))
+        return x
+
+
+class InputEmbeddings(EmbeddingTables, Backbone):
+    """A backbone with embeddings, whose token table also predicts tokens unless there is another table for that."""
+
+    @property
+    def table(self) -> Table:
+        return self.tokens.table if self.output is None else self.output.table
 
 
 class TransformerStack(nn.Module):
@@ -79,8 +99,10 @@ class TransformerStack(nn.Module):
         self.widen = around.get("widen", nn.Identity())
         self.blocks = blocks(trunk)
         self.final_norm = around.get("final_norm", nn.Identity())
+        self.relative = relative_embeddings(trunk)
 
     def forward(self, x: Tensor, rows: BatchLayout) -> Tensor:
+        rows = rows if self.relative is None else self.relative.add_to(rows, x.device)
         return through(self.blocks, self.widen, self.final_norm, x, rows, self.chunk)
 
 
@@ -98,6 +120,7 @@ class Transformer(InputEmbeddings):
         self.trunk, self.visibility = trunk, trunk.attention_mask
         tower = TransformerStack(trunk)
         self.widen, self.blocks, self.final_norm = tower.widen, tower.blocks, tower.final_norm
+        self.relative = tower.relative
         self.alibi = AlibiBias(trunk.num_attention_heads) if trunk.position_embedding.kind == "alibi" else None
 
     @classmethod
@@ -118,12 +141,15 @@ class Transformer(InputEmbeddings):
         return self._through(batch, self._layout(batch))
 
     def _layout(self, batch: Mapping[str, Tensor]) -> BatchLayout:
-        rows = layout(batch, self.visibility, self.trunk.attention_dropout if self.training else 0.0)
+        dropout, dense = self.trunk.attention_dropout if self.training else 0.0, self.alibi is not None
+        rows = layout(batch, self.visibility, dropout, dense=dense)
         return self._with_positions(batch, rows)
 
     def _with_positions(self, batch: Mapping[str, Tensor], rows: BatchLayout) -> BatchLayout:
-        """Add what attention reads of the positions: rotations, or a bias."""
+        """Add what attention reads of the positions: rotations, states of distances, or a bias."""
         spec = self.trunk.position_embedding
+        if self.relative is not None:
+            return self.relative.add_to(rows, batch["input_ids"].device)
         if isinstance(spec, RotaryPositions):
             rotations = rotations_of(batch["positions"], spec, self.trunk.width_of_head)
             return replace(rows, rotations=rotations)
@@ -143,8 +169,8 @@ class Transformer(InputEmbeddings):
 
     @property
     def takes_mask(self) -> bool:
-        """Whether no layer has windowed attention or biases by distance, which need their own masks."""
-        return not self.trunk.has_window and self.alibi is None
+        """Whether no layer has windowed attention or scores of distances, which need their own masks."""
+        return not self.trunk.has_window and self.alibi is None and self.relative is None
 
     def compute_masked_states(self, batch: Mapping[str, Tensor], seen_BSS: Tensor) -> Tensor:
         rows, longest = batch["input_ids"].shape
@@ -248,6 +274,14 @@ def blocks(trunk: Encoder | Decoder) -> RecomputedBlocks:
             block.feed_forward, block.feed_forward_norm = owner.feed_forward, owner.feed_forward_norm
         result.append(block)
     return RecomputedBlocks(result)
+
+
+def relative_embeddings(trunk: Encoder | Decoder) -> RelativeEmbeddings | None:
+    """The embeddings of distances that the layers of disentangled attention share; None for other attention."""
+    attention, positions = trunk.attention_layer, trunk.position_embedding
+    if isinstance(attention, DisentangledAttentionSpec) and isinstance(positions, DisentangledPositions):
+        return RelativeEmbeddings(attention, positions)
+    return None
 
 
 def sinusoids_at(position: Tensor, width: int) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Final
 from training.formats.albert import ALBERT
 from training.formats.bart import BART, MBART
 from training.formats.bert import BERT
+from training.formats.deberta_v2 import DEBERTA_V2
 from training.formats.electra import ELECTRA
 from training.formats.ernie import ERNIE
 from training.formats.format import Format
@@ -29,6 +30,7 @@ from training.formats.xlnet import XLNET
 
 FORMATS: Final[tuple[Format, ...]] = (
     *(ROBERTA, BERT, ALBERT, MEGATRON_BERT, LONGFORMER, XLM, ELECTRA),
+    DEBERTA_V2,
     *(GPT1, GPT2, OPT, BART, MBART, PEGASUS, T5, MT5, XLNET),
     *(LLAMA, MISTRAL, QWEN3, GPT_NEOX, GPTJ, MPT, MODERN_BERT),
     *(ERNIE, XLM_ROBERTA),  # for loading: exported as BERT and RoBERTa

@@ -26,9 +26,9 @@ SERVED: Final = ("text-classification", "token-classification")
 def describe_export(spec: ModelSpec, pad: int | None) -> str:
     """Describe the result of `to_transformers` in one line; `pad` is the padding ID. Raises BadInput if it cannot
     export."""
-    exportable = exportable_part(spec)
-    _, architecture = choose_format(exportable, pad)
-    heads = [f"{loss.kind} head ({loss.not_exported})" for loss in spec.losses if loss not in exportable.losses]
+    format, architecture = choose_format(exportable_part(spec), pad)
+    missing = missing_heads(spec, format, architecture)
+    heads = [f"{loss.kind} head ({missing[loss.head_name]})" for loss in spec.losses if loss.head_name in missing]
     return f"{architecture}, without its {', '.join(heads)}" if heads else architecture
 
 
@@ -99,6 +99,12 @@ def exportable_part(spec: ModelSpec) -> ModelSpec:
     """The spec without heads that no class of transformers supports, unless no head would be left."""
     losses = tuple(loss for loss in spec.losses if not loss.not_exported)
     return replace(spec, losses=losses) if losses else spec
+
+
+def missing_heads(spec: ModelSpec, format: Format, architecture: str) -> dict[str, str]:
+    """The heads that are not exported: why, by name."""
+    unknown = {loss.head_name: loss.not_exported for loss in spec.losses if loss.not_exported}
+    return unknown | format.missing_heads(architecture)
 
 
 def choose_format(spec: ModelSpec, pad: int | None) -> tuple[Format, str]:

@@ -11,7 +11,7 @@ from training.formats.albert import without_projection
 from training.formats.bert import BERT, with_mask_argument
 from training.formats.format import Format, ModelClass
 from training.formats.keys import Config
-from training.formats.names import Names, Weights, add_prefix, without_heads_in
+from training.formats.names import Names, Tensors, Weights, add_prefix, without_heads_in
 from training.formats.roberta import GELU
 from training.formats.task_classes import explain_missing_heads, make_pooled_heads
 from training.formats.transformers_pipeline import TransformersPipeline
@@ -30,13 +30,29 @@ def half(state: Weights, spec: ModelSpec, which: Literal["generator", "discrimin
     tower = "discriminator" if trunk.weight_sharing == "all" else which
     head = "masked_tokens" if which == "generator" else "replaced"
     net = trunk.net(which)
-    other = tuple(f"trunk.{name}." for name in ("generator", "discriminator", "frozen") if name != tower)
+    others = ("generator", "discriminator", "frozen", "difference")
+    other = tuple(f"trunk.{name}." for name in others if name != tower)
     selected = {
         name.replace(f"trunk.{tower}.", "trunk."): tensor
         for name, tensor in state.items()
         if name.startswith(("trunk.", f"heads.{head}.")) and not name.startswith(other)
     }
+    if which == "discriminator":
+        selected |= add_difference(state)
     return selected, replace(spec, model=net, losses=tuple(loss for loss in spec.losses if loss.head_name == head))
+
+
+def add_difference(state: Weights) -> Tensors:
+    """The embeddings of a discriminator with gradient-disentangled sharing (DeBERTaV3, arXiv:2111.09543, 3.3).
+
+    Its tables are those of the generator plus the differences; its norm is separate.
+    """
+    prefix, tensors = "trunk.difference.", Tensors()
+    for name, tensor in state.items():
+        if name.startswith(prefix):
+            place = name.replace(prefix, "trunk.")
+            tensors[place] = tensor if ".embedding_norm." in name else state[place] + tensor
+    return tensors
 
 
 def select_discriminator(state: Weights, spec: ModelSpec) -> tuple[Weights, ModelSpec]:

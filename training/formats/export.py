@@ -18,7 +18,7 @@ from preprocessing.errors import BadInput
 from preprocessing.sampling import ExampleSpec
 from preprocessing.tokenization import Vocab, with_open_sentinels
 from training.formats import sharded
-from training.formats.classes import choose_format, exportable_part, without_heads
+from training.formats.classes import choose_format, exportable_part, missing_heads, without_heads
 from training.formats.format import Format
 from training.formats.spec_file import write_json
 from training.formats.weights import Weights
@@ -54,7 +54,7 @@ def to_transformers(
         raise BadInput(f"{vocab_dir}: the vocabulary has {sizes}; give the vocabulary that the model was trained with")
     exportable = exportable_part(spec)
     format, architecture = choose_format(exportable, vocab.pad)
-    left_out = tuple(f"heads.{loss.head_name}." for loss in spec.losses if loss.not_exported)
+    left_out = tuple(f"heads.{name}." for name in missing_heads(spec, format, architecture))
     names = [name for name in state if not name.startswith(left_out) and (heads or _is_of_trunk(name))]
     architecture = architecture if heads else without_heads(architecture)
     pooler = "" if heads else format.pooler

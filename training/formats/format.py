@@ -48,18 +48,20 @@ class ModelClass(NamedTuple):
     architecture: str
     losses: tuple[Loss, ...]
     requires: Config = NOTHING  # values of our keys that its head has built in
+    lacks: str = ""  # why it has no heads of these losses; "" if it has
 
     def suits(self, trunk: Architecture) -> bool:
         """Whether its losses can have the attention mask of a model."""
         return all(trunk.attention_mask in loss.sees for loss in self.losses)
 
     def has_heads_of(self, spec: ModelSpec) -> bool:
-        """Whether it has the heads of a model, and no others."""
+        """Whether it has the heads of a model, and no others; or the same ones without weights, if it `lacks` them."""
         if not self.suits(spec.model):
             return False
         names = {loss.head_name: loss for loss in spec.losses}
         fit = (
-            loss.head_name in names and is_same_head(names[loss.head_name], loss, spec.model) for loss in self.losses
+            loss.head_name in names and (self.lacks or is_same_head(names[loss.head_name], loss, spec.model))
+            for loss in self.losses
         )
         return len(names) == len(self.losses) and all(fit)
 
@@ -145,6 +147,15 @@ class Format:
         except ValueError:  # a value that config.json cannot express
             return None
 
+    def missing_heads(self, architecture: str) -> dict[str, str]:
+        """The heads that an exported class lacks: why, by name."""
+        return {
+            loss.head_name: one.lacks
+            for one in self.classes
+            if one.architecture == architecture and one.lacks
+            for loss in one.losses
+        }
+
     def _reads(self, config: Config, form: ModelSpec) -> bool:
         """Whether config.json, read again, has the same function."""
         again = ModelSpec(model=self.read(config), losses=form.losses, vocab_size=form.vocab_size)
@@ -178,6 +189,7 @@ class Format:
 
     def spec(self, config: Config, tensors: Weights) -> ModelSpec:
         """The spec of a directory of transformers. Raises KeyError, TypeError or ValueError if it is not supported."""
+        tensors = self._rename_old(tensors)
         trunk = self.check_tensors(self.read(config), tensors)
         losses = self._losses_in(trunk, tensors)
         for one in self.classes:
@@ -201,7 +213,7 @@ class Format:
 
         With a task head, there is none: the first one.
         """
-        suitable = [one.losses for one in self.classes if one.suits(trunk)]
+        suitable = [one.losses for one in self.classes if one.suits(trunk) and not one.lacks]
         if len(suitable) == 1:
             return suitable[0]
         candidates = tuple(dict.fromkeys(loss for losses in suitable for loss in losses))
@@ -225,7 +237,7 @@ class Format:
         """Convert tensors of transformers to ours, those in `wanted`. Raises KeyError with the name of a missing
         tensor."""
         places = {name: self.place_of(name, spec) for name in wanted}
-        modern = {self.modern(name): tensor for name, tensor in tensors.items()}
+        modern = self._rename_old(tensors)
 
         def to_ours(ours: str, theirs: str, piece: "Tensor") -> "Tensor":
             piece = piece.T if theirs.endswith(self.transposed) else piece
@@ -233,3 +245,6 @@ class Format:
 
         found = gather(modern, self.names, places.values(), to_ours)
         return {name: found[place] for name, place in places.items()}
+
+    def _rename_old(self, tensors: Weights) -> Weights:
+        return {self.modern(name): tensor for name, tensor in tensors.items()}

@@ -31,7 +31,7 @@ from training.formats.task_classes import TASK_KINDS, TaskHeadClass
 from training.formats.weights import Weights
 from training.losses import Loss, MaskedTokens, NextToken
 from training.model_spec import ModelSpec
-from training.specs import Encoder, FullAttention, GeneratorDiscriminator, LearnedPositions
+from training.specs import Encoder, FullAttention, GeneratorDiscriminator, LearnedPositions, SinusoidalPositions
 
 POSITIONS, SEGMENTS, LANGUAGES = "trunk.positions.weight", "trunk.segments.weight", "trunk.languages.weight"
 _LOSSES: Final[tuple[tuple[Loss, ...], ...]] = ((MaskedTokens(),), (MaskedTokens(transform=False),), (NextToken(),))
@@ -149,6 +149,10 @@ def _head_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, TaskHeadClas
         if isinstance(head, TaskHeadClass) and head.architecture == architecture:
             if kind in ("row_label", "row_value") and is_regression != (kind == "row_value"):
                 continue
+            for key, value in head.config.items():
+                if (given := config.get(key)) != value:
+                    where = f"{folder / 'config.json'}: invalid {key}"
+                    raise BadInput(f"{where}: got {given!r}, expected {value!r} as in Sesame; use another model")
             has_labels = kind not in ("answer_span", "option_choice")
             labels = (names.get(at, f"LABEL_{at}") for at in range(1 if kind == "row_value" else count))
             return kind, head, tuple(labels) if has_labels else ()
@@ -242,20 +246,22 @@ def _without_segments_spec(spec: ModelSpec) -> ModelSpec | None:
     trunk = spec.model
     if not isinstance(trunk, Encoder) or trunk.type_vocab_size or not isinstance(trunk.attention_window, FullAttention):
         return None
-    longest = trunk.position_embedding.max_position_embeddings - trunk.position_embedding.offset
-    positions = LearnedPositions(max_position_embeddings=longest)
+    positions = trunk.position_embedding
+    if not isinstance(positions, LearnedPositions | SinusoidalPositions):
+        return None
+    learned = LearnedPositions(max_position_embeddings=positions.max_position_embeddings - positions.offset)
     return replace(
-        spec, model=replace(trunk, type_vocab_size=1, num_languages=0, position_embedding=positions), losses=_LOSSES[0]
+        spec, model=replace(trunk, type_vocab_size=1, num_languages=0, position_embedding=learned), losses=_LOSSES[0]
     )
 
 
 def _without_segments(state: Weights, spec: ModelSpec) -> dict[str, Tensor]:
     """The weights for `_without_segments_spec`."""
-    trunk = spec.model
-    assert isinstance(trunk, Encoder)
-    longest = trunk.position_embedding.max_position_embeddings - trunk.position_embedding.offset
+    trunk, positions = spec.model, spec.model.position_embedding
+    assert isinstance(positions, LearnedPositions | SinusoidalPositions)
+    longest = positions.max_position_embeddings - positions.offset
     table = (
-        state[POSITIONS][trunk.position_embedding.offset :]
+        state[POSITIONS][positions.offset :]
         if POSITIONS in state
         else sinusoids_at(torch.arange(longest), trunk.hidden_size)
     )

@@ -41,8 +41,7 @@ def check_positions(trunk: Architecture, tensors: Weights) -> Architecture:
     table = tensors[f"{TABLE}.weight"]
     is_fixed = table.allclose(_sinusoids(*table.shape), rtol=0, atol=1e-4)
     kind = SinusoidalPositions if is_fixed else LearnedPositions
-    rows = trunk.position_embedding.max_position_embeddings
-    return replace(trunk, position_embedding=kind(max_position_embeddings=rows))
+    return replace(trunk, position_embedding=kind(max_position_embeddings=len(table)))
 
 
 def _sinusoids(rows: int, width: int) -> "Tensor":

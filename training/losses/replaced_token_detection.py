@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from preprocessing.spec import ScaleOverrides, key, spec
+from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.losses.masked_tokens import MaskedTokens
 from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
 from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, Visibility
@@ -27,6 +27,10 @@ class ReplacedTokenDetection:
     predict_at: Literal["all", "masked"] = key(
         default="all", doc="Tokens with a target: all, or those that the generator predicts."
     )
+    # DeBERTaV3, as in the authors' code (replaced_token_detection_model.py)
+    add_first_state: bool = key(
+        default=False, doc="Whether the head reads the normalized sum of a token's state and that of the first token."
+    )
     head_name: ClassVar[str] = "replaced"
     logits_for: ClassVar[LogitsFor] = ""
     required_columns: ClassVar[frozenset[str]] = frozenset({"labels"})
@@ -46,6 +50,10 @@ class ReplacedTokenDetection:
             {"seq_length": 128, "global_batch_size": 16, "steps": 4_500},
         )
     }
+
+    def __post_init__(self) -> None:
+        fits = not self.add_first_state or self.predict == "replaced"
+        require(fits, "losses.add_first_state", self.add_first_state, "false with predict original")
 
     @property
     def names_tokens(self) -> bool:
@@ -73,7 +81,9 @@ class ReplacedTokenDetection:
     def tensors(self, trunk: Architecture, vocab_size: int) -> ModelTensors:
         if self.predict == "replaced":
             width = trunk.hidden_size
-            return ModelTensors((LinearSpec("transform", width, (width,)), LinearSpec("classify", width, (1,))), ())
+            norm = (trunk.norm("norm"),) if self.add_first_state else ()
+            layers = LinearSpec("transform", width, (width,)), LinearSpec("classify", width, (1,))
+            return ModelTensors((*norm, *layers), ())
         tokens = MaskedTokens().tensors(trunk.net("discriminator"), vocab_size)
         if self.predict_at == "masked":
             return tokens

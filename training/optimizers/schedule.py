@@ -227,6 +227,9 @@ def rate(optim: LearningRates, step: int, total: int) -> float:
 def cycles(optim: LearningRates, phases: Sequence[SchedulePhase]) -> list[Cycle]:
     """The schedules of a run: the schedule of its optimizer, and another one from each phase with a peak rate.
 
+    After a stable phase only the last one decays, because a training in stages has one decay (ModernBERT,
+    arXiv:2412.13663, table 3).
+
     >>> from training.optimizers import Lamb
     >>> from training.specs import Phase
     >>> second = Phase(seq_length=512, global_batch_size=4, steps=20, learning_rate=0.004, warmup_steps=5)
@@ -243,9 +246,11 @@ def cycles(optim: LearningRates, phases: Sequence[SchedulePhase]) -> list[Cycle]
         if phase.learning_rate
     ]
     ends = [*(at for at, _, _ in starts[1:]), begins[-1]]
-    shape = optim.lr_schedule, optim.min_lr_ratio, optim.lr_decay_steps, optim.num_decay_steps, optim.decay_type
+    falls = [*[0.0] * (len(starts) - 1), optim.num_decay_steps]
+    shape = optim.lr_schedule, optim.min_lr_ratio, optim.lr_decay_steps
     return [
-        Cycle(begin, end - begin, peak, warmup, *shape) for (begin, peak, warmup), end in zip(starts, ends, strict=True)
+        Cycle(begin, end - begin, peak, warmup, *shape, decay, optim.decay_type)
+        for (begin, peak, warmup), end, decay in zip(starts, ends, falls, strict=True)
     ]
 
 

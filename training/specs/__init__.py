@@ -29,6 +29,7 @@ from training.specs.blocks import BlockSpec
 from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
 from training.specs.counts import count_weights
 from training.specs.decoder import Decoder
+from training.specs.disentangled import DisentangledAttentionSpec, DisentangledPositions
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
 from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
@@ -98,6 +99,8 @@ __all__ = [
     "BlockTensors",
     "CausalSlidingWindow",
     "Decoder",
+    "DisentangledAttentionSpec",
+    "DisentangledPositions",
     "Encoder",
     "EncoderAlternatingWindow",
     "EncoderDecoder",
@@ -163,7 +166,7 @@ Architecture = Encoder | Decoder | EncoderDecoder | TwoStream | GeneratorDiscrim
 POSITIONS: Final[tuple[type[PositionEmbedding], ...]] = (
     *(LearnedPositions, Seq2SeqLearnedPositions),
     *(SinusoidalPositions, Seq2SeqSinusoidalPositions, RelativePositions, TwoStreamRelativePositions, RelativeBias),
-    *(RotaryPositions, AlibiPositions),
+    *(RotaryPositions, AlibiPositions, DisentangledPositions),
 )
 WINDOWS: Final[tuple[type[AttentionWindow], ...]] = (
     *(FullAttention, SlidingWindow, AlternatingWindow),

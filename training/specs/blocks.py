@@ -30,6 +30,7 @@ class BlockSpec:
     kept_by_norm: int = 2  # stored elements per token and hidden element, before, inside and after a norm
     parallel_residual: ParallelResidual = "none"
     copied: float = 0.0  # additional stored elements of attention per token and element of the heads
+    chunked: float = 0.0  # the same for a window that is computed in chunks: FlexAttention on CUDA copies nothing
     backward: bool = True  # False: the model is frozen
 
     @property

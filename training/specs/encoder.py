@@ -1,13 +1,14 @@
 """The encoder of BERT-like models."""
 
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.alibi import AlibiPositions
 from training.specs.attention import GlobalAttentionSpec, SelfAttentionSpec
 from training.specs.attention_window import EncoderAlternatingWindow, FullAttention, SlidingWindow
 from training.specs.blocks import BlockSpec
+from training.specs.disentangled import DisentangledAttentionSpec, DisentangledPositions
 from training.specs.part import Init, Visibility, Writing
 from training.specs.position_embedding import LearnedPositions, SinusoidalPositions
 from training.specs.rotary import RotaryPositions
@@ -28,7 +29,7 @@ class Encoder(SelfAttentionStack):
     kind: Literal["encoder"] = "encoder"
     embedding_size: int = key(default=0, doc="Size of the embeddings, if not hidden_size (ALBERT 3.1); 0: hidden_size.")
     position_embedding: Annotated[
-        LearnedPositions | SinusoidalPositions | RotaryPositions | AlibiPositions, BY_KIND
+        LearnedPositions | SinusoidalPositions | RotaryPositions | AlibiPositions | DisentangledPositions, BY_KIND
     ] = key(default=LearnedPositions(max_position_embeddings=512), doc="Type of position embedding.")
     # Google-research/bert and the code based on it use truncated_normal.
     init_method: Init = key(
@@ -73,6 +74,19 @@ class Encoder(SelfAttentionStack):
         require(plain, "model.attention.kind", self.attention.kind, "plain with global tokens")
         sees_all = not self.has_window or self.attention_mask == "bidirectional"
         require(sees_all, "model.attention_mask", self.attention_mask, "bidirectional with an attention window")
+        if self.position_embedding.kind == "disentangled":
+            self._require_plain_attention()
+
+    def _require_plain_attention(self) -> None:
+        """Raise InvalidValue for options of attention that disentangled positions do not support."""
+        positions, heads = "with position_embedding.kind disentangled", self.num_attention_heads
+        allowed = f"0 or num_attention_heads ({heads}) {positions}"
+        require(self.groups == heads, "model.num_key_value_heads", self.num_key_value_heads, allowed)
+        for name, value in {"qk_norm": False, "attention_mask": "bidirectional"}.items():
+            given = getattr(self, name)
+            require(given == value, f"model.{name}", given, f"{str(value).lower()} {positions}")
+        window = self.attention_window.kind
+        require(window == "full", "model.attention_window.kind", window, f"full {positions}")
 
     @property
     def writes(self) -> Writing:
@@ -88,12 +102,16 @@ class Encoder(SelfAttentionStack):
         return self.norm_position == "post" if self.embedding_norm is None else self.embedding_norm
 
     def chunks_over(self, workers: int) -> str:
+        if self.position_embedding.kind == "disentangled":
+            return "model.position_embedding.kind is disentangled, which does not support sequence parallelism"
         if self.has_window:
             kind = self.attention_window.kind
             return f"model.attention_window.kind is {kind}, which does not support sequence parallelism"
         return self.heads_over(workers)
 
     def stages_over(self, stages: int) -> str:
+        if self.position_embedding.kind == "disentangled":
+            return "model.position_embedding.kind is disentangled, but only the first pipeline stage has tables"
         if self.parameter_sharing != "none":
             return (
                 f"model.parameter_sharing is {self.parameter_sharing}, but pipeline stages require none: layers "
@@ -103,9 +121,13 @@ class Encoder(SelfAttentionStack):
 
     @property
     def attention_layer(self) -> SelfAttentionSpec:
+        sizes, positions = self.attention_sizes(), self.position_embedding
+        if isinstance(positions, DisentangledPositions):
+            norm, rows = self.norm("norm"), positions.relative_rows
+            return DisentangledAttentionSpec(**sizes, rel_rows=rows, rel_norm=norm, rel_dropout=self.hidden_dropout)
         if self.attention_window.global_first:
-            return GlobalAttentionSpec(**self.attention_sizes())
-        return self.attention.layer_of(**self.attention_sizes())
+            return GlobalAttentionSpec(**sizes)
+        return self.attention.layer_of(**sizes)
 
     def sublayers(self) -> tuple[Sublayer, ...]:
         """Layers of a group share the weights of a sublayer with those of its first layer (ALBERT 3.1)."""
@@ -123,11 +145,17 @@ class Encoder(SelfAttentionStack):
         return self.norm_position == "pre" and self.normalizes_embeddings
 
     def tower(self) -> ModelTensors:
-        """The layers, the linear layer below them that widens narrow embeddings, and the norm above them."""
+        """The layers, the linear layer below them that widens narrow embeddings, and the norm above them.
+
+        Disentangled attention has a table of distances, which all layers share.
+        """
         narrow = self.table_width != self.hidden_size
         below = (LinearSpec("widen", self.table_width, (self.hidden_size,)),) if narrow else ()
         above = (self.norm("final_norm"),) if self.norm_position == "pre" else ()
-        return ModelTensors((*below, *above), (self.block_tensors(),))
+        attention = self.attention_layer
+        shared = attention.shared if isinstance(attention, DisentangledAttentionSpec) else ()
+        relative = (replace(one, name=f"relative.{one.name}") for one in shared)
+        return ModelTensors((*below, *above, *relative), (self.block_tensors(),))
 
     def embeddings(self, vocab_size: int) -> tuple[Tensors, ...]:
         """The embedding tables, and their norm."""
@@ -140,11 +168,20 @@ class Encoder(SelfAttentionStack):
 
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
-        full = self.block(self.num_hidden_layers - local, work.tokens, work.squares)
+        full = self.block(self.num_hidden_layers - local, work.tokens, work.squares, **self._storage_of_distances(work))
         pairs, copies = window.count_computed_pairs(work)
-        copied = 2 * (copies + window.global_first)  # keys and values; the first token has a second set
-        banded = self.block(local, work.tokens, pairs, copied=copied)
+        if window.global_first:  # keys and values; the first token has a second set
+            more = {"copied": 2 * (copies + 1)}
+        else:  # copies replace keys and values
+            more = {"chunked": 2 * (copies - 1) * self.groups / self.num_attention_heads}
+        banded = self.block(local, work.tokens, pairs, **more)
         return tuple(stack for stack in (full, banded) if stack.number)
+
+    def _storage_of_distances(self, work: BatchWork) -> dict[str, Any]:
+        """What disentangled attention stores: the scores of positions, and a query and a key for each distance."""
+        if self.position_embedding.kind != "disentangled":
+            return {}
+        return {"scores": 1, "copied": 2 * 2 * work.length / max(1, work.tokens)}
 
     def describe_sharing(self) -> str:
         if self.parameter_sharing == "none":

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from preprocessing.spec import AtMost, ScaleOverrides, key, merge_scales, require, spec
+from preprocessing.spec import BY_KIND, AtMost, ScaleOverrides, key, merge_scales, require, spec
 from training.specs.blocks import BlockSpec
+from training.specs.disentangled import DisentangledPositions
 from training.specs.encoder import Encoder
 from training.specs.mask_head import list_mask_head
 from training.specs.part import Init, LossFacts, NetName, Visibility, Writing
@@ -20,7 +21,9 @@ class GeneratorDiscriminator(Stack):
     """Generator and discriminator (ELECTRA, arXiv:2003.10555).
 
     A small generator fills in the masks, and the discriminator detects the replaced tokens. The sizes are those of the
-    discriminator; both models share their embeddings.
+    discriminator; both models share their embeddings. With gradient-disentangled sharing (DeBERTaV3, arXiv:2111.09543,
+    3.3), the tables of the discriminator are those of the generator, which its loss does not change, plus tables of
+    differences, which start at zero. Each model then has its own norm of the embeddings.
 
     Samples of a frozen generator are the second of two stages (3.2). In the first, an encoder of the discriminator's
     sizes is trained to fill in masks. Both models start with its weights (`init_checkpoint`), embeddings included, and
@@ -29,19 +32,23 @@ class GeneratorDiscriminator(Stack):
 
     kind: Literal["generator_discriminator"] = "generator_discriminator"
     embedding_size: int = key(default=0, doc="Size of the embeddings, if not hidden_size (ALBERT 3.1); 0: hidden_size.")
-    position_embedding: LearnedPositions = key(
+    position_embedding: Annotated[LearnedPositions | DisentangledPositions, BY_KIND] = key(
         default=LearnedPositions(max_position_embeddings=512), doc="Type of position embedding."
     )
     init_method: Init = key(
         default="normal", doc="Initialization of the weights; truncated_normal is cut at 2 standard deviations."
     )
     type_vocab_size: int = key(default=2, doc="Number of token types (segments).")
-    # Its heads and feed-forward size follow; the number of layers is the same.
+    # Its heads and feed-forward size follow.
     generator_size_ratio: float = key(
         default=0.25, doc="Hidden size of the generator as a fraction of the discriminator's."
     )
+    # DeBERTaV3: half the layers, of the same size.
+    generator_num_hidden_layers: int = key(
+        default=0, doc="Number of Transformer blocks of the generator; 0: as the discriminator."
+    )
     # `all`: one model; the generator must have the discriminator's size (2, table 5).
-    weight_sharing: Literal["embeddings", "all"] = key(
+    weight_sharing: Literal["embeddings", "disentangled", "all"] = key(
         default="embeddings", doc="Weights that generator and discriminator share."
     )
     sample_from: Literal["generator", "frozen", "uniform"] = key(
@@ -60,11 +67,17 @@ class GeneratorDiscriminator(Stack):
     scale_overrides: ClassVar[ScaleOverrides] = merge_scales(
         Stack.scale_overrides,
         {
-            "tiny": {"init_method": "normal", "embedding_size": AtMost(32), "generator_size_ratio": 1.0},
+            "tiny": {
+                "init_method": "normal",
+                "embedding_size": AtMost(32),
+                "generator_size_ratio": 1.0,
+                "generator_num_hidden_layers": AtMost(1),
+            },
             "small": {
                 "init_method": "normal",
                 "embedding_size": AtMost(128),
                 "generator_size_ratio": 1.0,
+                "generator_num_hidden_layers": 0,
                 "weight_sharing": "all",
             },
         },
@@ -78,13 +91,14 @@ class GeneratorDiscriminator(Stack):
             self.generator_size_ratio,
             "a fraction above 0 and at most 1",
         )
-        require(
-            self.weight_sharing == "embeddings" or self.generator_size_ratio == 1,
-            "model.weight_sharing",
-            self.weight_sharing,
-            "embeddings, or all with model.generator_size_ratio 1.0",
-        )
-        alike = self.generator_size_ratio == 1 and self.weight_sharing == "embeddings"
+        layers, sharing = self.generator_num_hidden_layers, self.weight_sharing
+        require(layers >= 0, "model.generator_num_hidden_layers", layers, "an integer of at least 0")
+        equal = self.generator_size_ratio == 1 and layers in (0, self.num_hidden_layers)
+        allowed = "embeddings, or all with model.generator_size_ratio 1.0 and as many layers in both models"
+        require(sharing != "all" or equal, "model.weight_sharing", sharing, allowed)
+        samples = sharing != "disentangled" or self.sample_from == "generator"
+        require(samples, "model.sample_from", self.sample_from, "generator with model.weight_sharing disentangled")
+        alike = equal and self.weight_sharing == "embeddings"
         allowed = "frozen with model.generator_size_ratio 1.0 and model.weight_sharing embeddings"
         require(self.sample_from != "frozen" or alike, "model.sample_from", self.sample_from, allowed)
         width, heads = (
@@ -123,6 +137,7 @@ class GeneratorDiscriminator(Stack):
         return replace(
             self.discriminator_net,
             hidden_size=round(self.generator_size_ratio * self.hidden_size),
+            num_hidden_layers=self.generator_num_hidden_layers or self.num_hidden_layers,
             num_attention_heads=max(1, round(self.generator_size_ratio * self.num_attention_heads)),
             intermediate_size=round(self.generator_size_ratio * self.inner_width),
             embedding_size=self.table_width,
@@ -140,6 +155,8 @@ class GeneratorDiscriminator(Stack):
         if len(losses) != len(trained) or any(len(of_each[name]) != 1 for name in trained):
             allowed = " and ".join(f"one loss of the {name}" for name in sorted(trained, reverse=True))
             return f"invalid losses: got {kinds}, expected {allowed} with model.sample_from {self.sample_from}"
+        if self.weight_sharing == "disentangled" and not all(loss.rewards for loss in of_each["discriminator"]):
+            return f"invalid losses: got {kinds}, expected predict replaced with model.weight_sharing disentangled"
         plain = self.allow_correct and self.weight_sharing == "embeddings" and any(loss.rewards for loss in losses)
         rewarded = [loss.kind for loss in losses if loss.rewarded]
         if rewarded and not plain:
@@ -154,13 +171,15 @@ class GeneratorDiscriminator(Stack):
 
     def chunks_over(self, workers: int) -> str:
         generator = self.generator_net.heads_over(workers) if self.sample_from != "uniform" else ""
-        return self.heads_over(workers) or (generator and f"in the generator, {generator}")
+        return self.discriminator_net.chunks_over(workers) or (generator and f"in the generator, {generator}")
 
     def tensors(self, vocab_size: int) -> ModelTensors:
         """Both models share their embeddings; a frozen generator has its own tables and head."""
         embeddings = ModelTensors(self.discriminator_net.embeddings(vocab_size), ())
         both = embeddings + self.discriminator_net.tower().inside("discriminator")
-        if self.sample_from == "generator" and self.weight_sharing == "embeddings":
+        if self.weight_sharing == "disentangled":
+            both += embeddings.inside("difference")
+        if self.sample_from == "generator" and self.weight_sharing != "all":
             return both + self.generator_net.tower().inside("generator")
         if self.sample_from == "frozen":
             head = list_mask_head(self.generator_net, self.table_width, vocab_size)

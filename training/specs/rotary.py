@@ -191,10 +191,10 @@ class RotaryPositions(NoTable):
     def longest(self) -> int:
         return self.max_position_embeddings
 
-    def rotated(self, head_dim: int) -> int:
+    def count_rotated(self, head_dim: int) -> int:
         """Number of rotated elements of a head.
 
-        >>> RotaryPositions(partial_rotary_factor=0.25).rotated(64)
+        >>> RotaryPositions(partial_rotary_factor=0.25).count_rotated(64)
         16
         """
         return int(head_dim * self.partial_rotary_factor)
@@ -207,7 +207,7 @@ class RotaryPositions(NoTable):
         >>> [round(each, 6) for each in RotaryPositions().frequencies(8)]
         [1.0, 0.1, 0.01, 0.001]
         """
-        rotated, own = self.rotated(head_dim), local and self.local_rope_theta > 0
+        rotated, own = self.count_rotated(head_dim), local and self.local_rope_theta > 0
         theta = self.local_rope_theta if own else self.rope_theta
         plain = [theta ** (-pair / rotated) for pair in range(0, rotated, 2)]
         return tuple(plain) if own else self.rope_scaling.divide(plain)
@@ -218,7 +218,7 @@ class RotaryPositions(NoTable):
 
     def fits_head(self, head_dim: int) -> str:
         """Reason why heads of this size cannot be rotated, as a value that is allowed; "" if they can."""
-        rotated = self.rotated(head_dim)
+        rotated = self.count_rotated(head_dim)
         return "" if rotated >= 2 and rotated % 2 == 0 else f"a fraction of {head_dim} (head_dim) that is even"
 
     def describe(self) -> str:

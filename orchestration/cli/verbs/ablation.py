@@ -7,7 +7,7 @@ import typer
 from orchestration.cli import options
 from orchestration.cli.groups import WORK, JobOptions, TextOptions
 from orchestration.cli.shared import flags_of, quote_command, refuse_impossible, ui_command
-from orchestration.terminal import CommandResult, announce, print_answer, show_wait
+from orchestration.terminal import CommandResult, announce, complete, print_answer, show_wait
 
 
 def ablation(
@@ -20,11 +20,30 @@ def ablation(
     holdout_ratio: options.HoldoutRatio = None,
     output_dir: options.OutputDir = WORK,
     num_seeds: Annotated[
-        int, typer.Option("--num-seeds", metavar="N", min=1, help="Pretrain each row with N seeds.")
-    ] = 3,
+        int | None,
+        typer.Option(
+            "--num-seeds",
+            metavar="N",
+            min=1,
+            help="Pretrain each row with N seeds.",
+            show_default="3; scaling: 1",
+        ),
+    ] = None,
+    recipe: Annotated[
+        str,
+        typer.Option(
+            metavar="RECIPE",
+            help="Recipe of the models of `scaling`.",
+            show_default="gpt2",
+            autocompletion=complete.recipe,
+        ),
+    ] = "",
     output: JobOptions,
 ) -> int:
-    """Reproduce an ablation table at small scale: pretrain its rows side by side and test the paper's claims."""
+    """Reproduce an ablation table at small scale: pretrain its rows side by side and test the paper's claims.
+
+    `scaling` fits a scaling law: it pretrains a ladder of sizes at several budgets.
+    """
     with show_wait("importing"):
         from orchestration.reports.ablations import tables
         from orchestration.terminal import views
@@ -38,11 +57,13 @@ def ablation(
     from orchestration.terminal import show_progress
 
     compared = tables.ablation_from_name(name)
+    if recipe:
+        compared = tables.with_recipe(compared, recipe)
     flags = flags_of(name, overrides, TextOptions(scale, data, holdout_ratio, output_dir), cluster=cluster)
     with show_wait("importing Beam"):
         from orchestration.jobs import ablation as ablation_job
     with show_wait("looking for finished runs"):
-        plan = ablation_job.plan(compared, flags, num_seeds)
+        plan = ablation_job.plan(compared, flags, num_seeds or compared.num_seeds)
         notes = [note for cell in plan.cells for note in refuse_impossible(cell.job, "allow")]
     announce((), dict.fromkeys(notes))
     next_ = ui_command(output_dir)

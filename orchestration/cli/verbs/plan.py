@@ -1,16 +1,16 @@
 """sesame plan"""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from orchestration.cli import options
 from orchestration.cli.groups import TextOptions
-from orchestration.cli.shared import open_flags
+from orchestration.cli.shared import command, open_flags
 from orchestration.terminal import CommandResult, print_answer, print_error
-from preprocessing.errors import ResourceError
+from preprocessing.errors import BadInput, ResourceError
 
 
 def plan(
@@ -22,6 +22,12 @@ def plan(
     published: Annotated[
         bool, typer.Option("--published", help="Compare the planner with published and measured runs.")
     ] = False,
+    compute_optimal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FLOPS", help="Print the best number of parameters and tokens for these FLOPs, e.g. 1e21."
+        ),
+    ] = None,
     scale: options.Scale = "",
     max_steps: options.MaxTrainSteps = None,
     as_json: options.Json = False,
@@ -30,6 +36,19 @@ def plan(
     from orchestration import planning
     from orchestration.terminal import plans
 
+    if compute_optimal is not None:
+        given = {"--published": published, "--budget": budget, "--deadline": deadline, "--cluster": cluster != "local"}
+        of_recipe = {"--scale": bool(scale), "--max-steps": max_steps is not None}
+        _refuse_other_options(given, {} if recipe else of_recipe)
+        named = open_flags(recipe, overrides, TextOptions(scale), max_steps=max_steps)[1].recipe if recipe else None
+        limits = planning.LEAST_FLOPS, planning.MOST_FLOPS
+        optimum = planning.find_compute_optimum(
+            options.parse_flops("--compute-optimal", compute_optimal, *limits), named
+        )
+        nearest = optimum.optima[0].nearest
+        next_words = [nearest[0]] if nearest else ["gpt2", "--compute-optimal", compute_optimal]
+        shown = plans.view_compute_optimum(optimum)
+        return print_answer(CommandResult((shown,), optimum.values(), (command("plan", *next_words),)), as_json)
     if budget and deadline:
         return print_error("invalid --deadline: got --budget too, expected only one of them; remove one", 2)
     if published:
@@ -53,6 +72,18 @@ def plan(
     next_ = () if found.why_not and not use else (chosen.command("check"),)
     code = ResourceError.exit_code if found.why_not else 0
     return print_answer(CommandResult((plans.view_plan(found),), found.values(), next_, code), as_json)
+
+
+def _refuse_other_options(given: Mapping[str, object], of_recipe: Mapping[str, bool]) -> None:
+    """Raise BadInput if --compute-optimal is combined with options of another plan, or of a recipe without one."""
+    for option, value in given.items():
+        if value:
+            raise BadInput(
+                f"invalid --compute-optimal: got {option} too, expected RECIPE and its options at most; remove {option}"
+            )
+    for option, value in of_recipe.items():
+        if value:
+            raise BadInput(f"invalid {option}: got no RECIPE, expected one; name a recipe, or remove {option}")
 
 
 def replace_keys(overrides: Sequence[str], new: Sequence[str]) -> list[str]:

@@ -6,13 +6,13 @@ A table repeats a comparison of a paper at a smaller scale. All its rows have th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from orchestration.reports.ablations.synthetic_language import Units
 
-Kind = Literal["masked", "loss", "pairs", "task", "rise"]
+Kind = Literal["masked", "loss", "pairs", "task", "rise", "validation"]
 Unit = Literal["accuracy", "nats"]
-Fact = Literal["parameters", "FLOPs"]
+Fact = Literal["parameters", "tokens", "FLOPs"]
 Text = Literal["made up", "demo"]
 
 ONE_PHASE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -25,6 +25,7 @@ UNITS: Final[Mapping[Kind, Unit]] = {
     "pairs": "accuracy",
     "task": "accuracy",
     "rise": "nats",
+    "validation": "nats",
 }
 
 
@@ -48,15 +49,16 @@ class AblationRow:
 class Measure:
     """A column: the value that is measured for the model of each row.
 
-    masked   masked-token accuracy on held-out sequences, built and masked by the recipe of row `of`
-    loss     mean loss of the masked tokens in these sequences
-    pairs    accuracy of a linear classifier on frozen hidden states, for held-out pairs of the recipe of row `of`
-    task     accuracy after fine-tuning on the downstream task `of`, mean of three fine-tunings
-    rise     largest difference between the training loss and its lowest earlier value
+    masked      masked-token accuracy on held-out sequences, built and masked by the recipe of row `of`
+    loss        mean loss of the masked tokens in these sequences
+    pairs       accuracy of a linear classifier on frozen hidden states, for held-out pairs of the recipe of row `of`
+    task        accuracy after fine-tuning on the downstream task `of`, mean of three fine-tunings
+    rise        largest difference between the training loss and its lowest earlier value
+    validation  loss on the validation text after the last step of training
     """
 
     kind: Kind
-    of: str = ""  # a row or a task; "" for `rise`
+    of: str = ""  # a row or a task; "" for `rise` and `validation`
     overrides: tuple[str, ...] = ()  # for row `of`: its recipe then gives pairs that no row is trained on
     means: str  # description in one line
 
@@ -107,6 +109,7 @@ class Curve:
 class Ablation:
     """An ablation table: its rows, its columns, and the claims of the paper."""
 
+    num_seeds: ClassVar[int] = 3  # of each row, unless the command sets another number
     name: str
     title: str
     paper: str  # with the number of the table or section

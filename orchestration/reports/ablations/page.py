@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from orchestration.reports.ablations.ablation import Ablation, Claim, EqualClaim, Fact, LowerClaim, Unit
+from orchestration.reports.ablations.scaling import ScalingLadder, computes
+from orchestration.reports.ablations.scaling_law import CHINCHILLA, NUM_RESAMPLES, ScalingLaw, fit_law, ladder_runs
 from training.evaluation.metrics import LEVEL, over_seeds
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
@@ -153,6 +155,14 @@ def summarize_claims(table: Ablation, scores: Scores, questions: Questions = Map
     return f"The order of the paper's rows {order_text}{equal_text}"
 
 
+def find_law(table: Ablation, scores: Scores, facts: Facts) -> ScalingLaw | None:
+    """The scaling law of a ladder; None for the tables of papers."""
+    if not isinstance(table, ScalingLadder):
+        return None
+    (column,) = table.columns
+    return fit_law(ladder_runs(computes(table), {row: of_row[column] for row, of_row in scores.items()}, facts))
+
+
 def markdown(table: Ablation, summary: Mapping[str, Any]) -> str:
     """The page as Markdown: our scores (mean +- standard deviation over seeds), the paper's scores, the claims."""
     return "\n".join(_lines(table, summary)) + "\n"
@@ -164,8 +174,11 @@ def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"# {table.title}"
     yield ""
     seeds = f"mean +- standard deviation over {num_seeds} seeds" if num_seeds > 1 else "from one seed"
+    law = find_law(table, scores, summary.get("facts", {}))
     theirs = (
-        "the scores of the paper are in percent"
+        f"the exponent of the paper is {CHINCHILLA:.2f}"
+        if law
+        else "the scores of the paper are in percent"
         if any(row.paper for row in table.rows.values())
         else "the paper has no table"
     )
@@ -173,6 +186,21 @@ def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from _grid(table, scores, summary.get("facts", {}))
     yield ""
+    yield from _describe_law(law, summary) if law else _describe_claims(table, summary)
+    yield ""
+    yield from (f"* *{name}*: {measure.means} ({summary['rests_on'][name]})" for name, measure in table.columns.items())
+    yield ""
+    recipes = ", ".join(f"`{name}`" for name in summary["recipes"])
+    yield f"Training of each row: {_size(summary)}, on {' and '.join(summary['text'])}. Recipes: {recipes}."
+    if table.note:
+        yield ""
+        yield table.note
+
+
+def _describe_claims(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
+    """The outcome, the claims of the paper, and their test."""
+    scores: Scores = summary["scores"]
+    num_seeds = len(next(iter(next(iter(scores.values())).values())))
     questions = summary.get("questions", {})
     yield f"**{summarize_claims(table, scores, questions)}**"
     yield ""
@@ -185,14 +213,42 @@ def _lines(table: Ablation, summary: Mapping[str, Any]) -> Iterator[str]:
         )
     else:
         yield "A test needs several seeds: `--num-seeds 3`."
+
+
+def _describe_law(law: ScalingLaw, summary: Mapping[str, Any]) -> Iterator[str]:
+    """The exponents, the optimum of each budget, and the limits of the law."""
+    yield f"**{law.describe()}**"
     yield ""
-    yield from (f"* *{name}*: {measure.means} ({summary['rests_on'][name]})" for name, measure in table.columns.items())
+    yield "| FLOPs | optimal parameters | optimal tokens | tokens per parameter | loss at the optimum |"
+    yield "|---|---|---|---|---|"
+    for one in law.profiles:
+        cells = [one.why_not, "", "", ""]
+        if one.has_minimum:
+            ratio = one.tokens / one.parameters
+            cells = [f"{one.parameters:,.0f}", f"{one.tokens:,.0f}", f"{ratio:.1f}", f"{one.loss:.3f}"]
+        yield f"| {' | '.join([format_cell('FLOPs', one.flops), *cells])} |"
     yield ""
-    recipes = ", ".join(f"`{name}`" for name in summary["recipes"])
-    yield f"Training of each row: {_size(summary)}, on {' and '.join(summary['text'])}. Recipes: {recipes}."
-    if table.note:
+    if law.parameters and law.tokens and law.loss and law.predicted:
+        yield f"* Optimal parameters: C^{law.parameters.describe('.3f')}"
+        yield f"* Optimal tokens: C^{law.tokens.describe('.3f')}"
+        yield f"* Loss at the optimum, without an irreducible loss: C^{law.loss.describe('.3f')}"
+        size = law.predicted.describe(",.0f")
+        yield f"* Prediction for {format_cell('FLOPs', law.next_flops)} FLOPs: {size} parameters"
         yield ""
-        yield table.note
+    yield (
+        "Each optimum is the minimum of a parabola of the loss over the logarithm of the parameters, and the exponents "
+        "are slopes over the budgets (IsoFLOP profiles). Intervals are from "
+        f"{NUM_RESAMPLES:,} resamples of the residuals of the parabolas. They contain the noise of the runs, not the "
+        "choice of learning rates, sizes and text."
+    )
+    if law.profiles:
+        lowest, highest = (format_cell("FLOPs", law.profiles[place].flops) for place in (0, -1))
+        yield ""
+        yield (
+            f"The runs have {lowest} to {highest} FLOPs and at most {summary['epochs']:.2g} epochs of the text. A law "
+            "of such small models does not predict large ones: for these, `sesame plan --compute-optimal FLOPS` has "
+            "the laws of large runs."
+        )
 
 
 def _describe_units(table: Ablation) -> str:
@@ -232,7 +288,7 @@ def format_cell(fact: Fact, value: float) -> str:
     >>> format_cell("parameters", 159_138), format_cell("FLOPs", 2_104_098_000_000)
     ('159,138', '2.1e12')
     """
-    return f"{value:,.0f}" if fact == "parameters" else f"{value:.2g}".replace("e+", "e")
+    return f"{value:,.0f}" if fact != "FLOPs" else f"{value:.2g}".replace("e+", "e")
 
 
 def format_spread(values: Sequence[float]) -> str:

@@ -11,11 +11,12 @@ import pytest
 from orchestration.cli.unknown import explain_command
 from orchestration.config import Cluster, Recipe, glossary, list_names, load, load_cluster, load_corpus, load_task
 from orchestration.config.glossary import ABSENT, KEYS, KINDS, NOTES, TASK_KEYS
-from orchestration.config.keys import find_keys, parts
+from orchestration.config.keys import find_keys, find_parts, parts, translate
 from orchestration.config.part_checks import UNIONS
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
 from training.evaluation.files import FORMATS
+from training.formats.keys import get_key
 from training.specs import EngineSettings
 
 FOREIGN = sorted(KEYS)
@@ -36,6 +37,7 @@ def keys_of(value: Any, prefix: str = "") -> set[str]:
 def known() -> set[str]:
     """Every key of the recipes, of a cluster and of a corpus."""
     recipes = set().union(*(keys_of(load(name)) for name in list_names("recipes")))
+    recipes |= keys_of(load("bert_base", ["model.position_embedding={kind: rotary}"]))
     recipes |= keys_of(load("gpt3_125m", ["model.attention_window={kind: alternating, size: 256}"]))
     corpora = {f"{part.path}.{key.name}" for part in parts() if part.path.startswith("corpus") for key in part.keys}
     return recipes | corpora | keys_of(load_cluster("local"), "cluster.")
@@ -114,6 +116,20 @@ def test_no_foreign_name_equals_the_name_of_its_key() -> None:
         ),
         ("output_dir=x", "invalid key: got output_dir, expected the option --output-dir; use this option"),
         ("dropout=0.1", "invalid key: got dropout, expected model.hidden_dropout; rename it"),
+        ("num_query_groups=2", "invalid key: got num_query_groups, expected model.num_key_value_heads; rename it"),
+        ("multi_query=true", "invalid key: got multi_query, expected model.num_key_value_heads=1; rename it"),
+        ("rope=true", "invalid key: got rope, expected model.position_embedding.kind=rotary; use this key"),
+        (
+            "model.alibi=true",
+            "invalid key: got model.alibi, expected model.position_embedding.kind=alibi; use this key",
+        ),
+        ("model.swiglu=true", "invalid key: got model.swiglu, expected model.feed_forward.kind=gated; use this key"),
+        (
+            "rotary_dim=64",
+            "invalid key: got rotary_dim, expected model.position_embedding.partial_rotary_factor (as a fraction of "
+            "each head); rename it",
+        ),
+        ("model.feed_forward={kind: swiglu}", "invalid model.feed_forward.kind: got 'swiglu', .*; use gated"),
         (
             "optimizer.warmup_ratio=0.1",
             "invalid key: got optimizer.warmup_ratio, expected a number of steps, optimizer.warmup_steps; use this key",
@@ -163,10 +179,29 @@ def test_cluster_keys_of_the_glossary_exist() -> None:
 def test_each_kind_of_the_glossary_exists() -> None:
     members = [member for union, _ in UNIONS for member in typing.get_args(union)]
     ours = {kind_of(member) for member in members} | {*FORMATS} | {"learned", "sinusoidal", "relative", "buckets"}
+    ours |= {"rotary", "gated"}
     assert {kind for kinds in KINDS.values() for kind in kinds} <= ours
     for union, _ in UNIONS:  # an existing kind is not mapped to another one
         kinds = {kind_of(member) for member in typing.get_args(union)}
         assert not [name for name, meant in KINDS.items() if name in kinds and kinds & set(meant)]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "key", "value"),
+    [
+        ("rope", "rotary", "model.position_embedding.kind", "rotary"),
+        ("alibi", "alibi", "model.position_embedding.kind", "alibi"),
+        ("swiglu", "gated", "model.feed_forward.kind", "gated"),
+        ("gqa", "model.num_key_value_heads", "model.num_key_value_heads", "4"),
+        ("mqa", "model.num_key_value_heads", "model.num_key_value_heads", "1"),
+        ("silu", "model.activation", "model.activation", "silu"),
+    ],
+)
+def test_names_of_parts_of_modern_models_lead_to_their_keys(name: str, ours: str, key: str, value: str) -> None:
+    assert translate(name) == (ours,)
+    assert find_parts(ours) or find_keys(ours)
+    assert (KEYS.get(name) == key) or ABSENT[name] == (f"{key}={value}", "use this key")
+    assert str(get_key(load("bert_base", [f"{key}={value}"]), key)) == value
 
 
 def test_names_listed_as_absent_have_no_key() -> None:
@@ -176,15 +211,13 @@ def test_names_listed_as_absent_have_no_key() -> None:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("gqa", "Sesame has no grouped-query attention"),
-        ("num_query_groups", "Sesame has no grouped-query attention"),
-        ("rope_theta", "Sesame has no rotary positions, see `sesame keys position_embedding`"),
-        ("swiglu", "Sesame has no gated feed-forward layers, see `sesame keys activation`"),
+        ("kv_lora_rank", "Sesame has no latent attention"),
+        ("lora_rank", "Sesame has no LoRA"),
         ("num_experts", "Sesame has no mixture of experts"),
         ("transformer_engine", "Sesame does not use Transformer Engine"),
         ("use_flash_attn", "attention uses torch's fused kernels by itself"),
         ("fp8", "Sesame has no FP8, use cluster.engine.precision=bf16 (or fp16)"),
-        ("llama3_8b", "Sesame has no such model, list its models with `sesame recipes`"),
+        ("mixtral_8x7b", "Sesame has no such model, list its models with `sesame recipes`"),
         ("bert_base", "show this recipe with `sesame recipes bert_base`"),
         (
             "sequence_parallel",
@@ -204,7 +237,7 @@ def test_keys_says_what_sesame_lacks_instead_of_an_unlike_key(name: str, answer:
 @pytest.mark.parametrize(
     ("given", "answer"),
     [
-        ("model.num_key_value_heads=2", "Sesame has no grouped-query attention; leave it out"),
+        ("model.num_experts=2", "Sesame has no mixture of experts; leave it out"),
         (
             "cluster.engine.virtual_pipeline_size=2",
             "Sesame has no interleaved pipeline stages, only 1F1B; leave it out",
@@ -354,11 +387,14 @@ def test_messages_about_a_corpus_file_name_no_recipe_keys(tmp_path: Path) -> Non
         ("google/electra-small-discriminator", "electra_small"),
         ("google-bert/bert-base-uncased", "bert_base"),
         ("allenai/longformer-base-4096", "longformer_base"),
-        ("albert-base-v2", "albert_base"),
+        ("albert-base-v1", "albert_base"),
+        ("albert-base-v2", "albert_base_v2"),
         ("xlnet-base-cased", "xlnet_base"),
         ("distilbert-base-uncased", ""),
-        ("deberta-v3-base", ""),
-        ("EleutherAI/pythia-160m", ""),
+        ("microsoft/deberta-v3-base", "deberta_v3_base"),
+        ("camembert-base", ""),
+        ("EleutherAI/pythia-160m", "pythia_160m"),
+        ("EleutherAI/gpt-neo-125m", ""),
     ],
 )
 def test_a_model_of_a_hub_leads_to_its_recipe_or_to_none(model: str, recipe: str) -> None:

@@ -101,6 +101,14 @@ def test_an_upper_bound_changes_only_larger_values() -> None:
     )
 
 
+def test_an_upper_bound_that_is_a_fraction_changes_a_number_of_steps() -> None:
+    """`num_decay_steps` is a fraction of all steps, or a number of steps, which a short run does not have."""
+    for given, expected in ((500, 0.2), (0.5, 0.2), (0.1, 0.1)):
+        document = {"optimizer": {"kind": "adamw", "num_decay_steps": given}}
+        shrink(document, "tiny", Recipe)
+        assert document["optimizer"]["num_decay_steps"] == expected
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

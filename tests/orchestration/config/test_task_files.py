@@ -198,7 +198,8 @@ def test_every_reported_result_has_a_task_file_or_a_reason_for_its_absence() -> 
 
 def test_albert_is_evaluated_on_the_five_tasks_of_its_average() -> None:
     averages = {recipe for recipe, figure in quoted() if figure == "average"}
-    assert averages == {"albert_base", "albert_large", "albert_xlarge"}
+    versions = {f"albert_{size}_v2" for size in ("base", "large", "xlarge", "xxlarge")}
+    assert averages == {"albert_base", "albert_large", "albert_xlarge"} | versions
     for recipe in averages:
         assert {"squad1", "squad2", "mnli", "sst2", "race"} <= set(load(recipe).eval_tasks)
 
@@ -834,7 +835,7 @@ def test_a_recipe_and_a_command_may_name_the_text_to_text_form() -> None:
 
 def test_t5_is_evaluated_on_its_generated_answers() -> None:
     recipes = [name for name in list_names("recipes") if name.startswith("t5_")]
-    assert len(recipes) == 11
+    assert len(recipes) == 13
     asked = [set(load(recipe).eval_tasks) - set(HELD_OUT) for recipe in recipes]
     assert all(asked)
     tasks = tasks_of(",".join(set.union(*asked)))

@@ -13,7 +13,7 @@ from orchestration.jobs import ablation
 from orchestration.jobs.ablation import _TrialProgress
 from orchestration.jobs.ablation_trial import MeasuredScore, MeasureRequest, measure_rise, measure_run
 from orchestration.tracking import METRICS_FILE
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, DataError
 from tests.training.corpora import mini_corpus, mini_run
 from training.evaluation import load_held_out, probe
 from training.formats import save_weights
@@ -75,6 +75,7 @@ def test_measures_of_a_trial_are_its_loss_its_accuracy_and_its_loss_rise(tmp_pat
             "loss": MeasureRequest("loss", "a row", rows),
             "MLM": MeasureRequest("masked", "a row", rows),
             "rise": MeasureRequest("rise", ""),
+            "validation": MeasureRequest("validation", ""),
         },
     )
     torch.set_num_threads(threads)
@@ -83,8 +84,15 @@ def test_measures_of_a_trial_are_its_loss_its_accuracy_and_its_loss_rise(tmp_pat
         pytest.approx(wanted.loss), f"{wanted.scored:,} masked tokens of held-out text"
     )
     assert found["MLM"].value == wanted.accuracy
+    assert found["validation"] == MeasuredScore(9.0, "the validation text")
     assert found["rise"] == MeasuredScore(0.75, "3 mean losses of training steps")
-    with pytest.raises(BadInput, match="invalid measure: got 'luck', expected masked, loss, pairs, task or rise"):
+    (tmp_path / METRICS_FILE).write_text("")
+    with pytest.raises(DataError, match="no validation loss; hold out more text with --holdout-ratio"):
+        measure_run(tmp_path, rows, {"validation": MeasureRequest("validation", "")})
+    torch.set_num_threads(threads)
+    with pytest.raises(
+        BadInput, match="invalid measure: got 'luck', expected masked, loss, pairs, task, rise or validation"
+    ):
         measure_run(tmp_path, rows, {"luck": MeasureRequest("luck", "")})
 
 

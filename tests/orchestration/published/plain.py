@@ -30,10 +30,12 @@ _ENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"(.*)(?:attention|cross)\.out\.(weight|bias)", ("attention_output/dense",)),
     (r"(.*)attention\.distance\.(weight)", ("r",)),
     (r"(.*)feed_forward\.up\.(weight|bias)", ("intermediate/dense",)),
+    (r"(.*)feed_forward\.gate_and_up\.(weight|bias)", ("intermediate/gate", "intermediate/dense")),
     (r"(.*)feed_forward\.down\.(weight|bias)", ("output/dense",)),
     (r"(.*)tokens\.widen\.\d+\.(weight)", ("emb_projs",)),
     (r"(.*)widen\.(weight|bias)", ("embeddings_project",)),
     (r"heads\.(next_token)\.project\.(weight)", ("out_projs",)),
+    (r"(trunk)\.output\.(weight)", ("lm_head",)),
     (r"heads\.(replaced)\.transform\.(weight|bias)", ("discriminator_predictions/dense",)),
     (r"heads\.(replaced)\.classify\.(weight|bias)", ("discriminator_predictions/dense_1",)),
     (r"heads\.(pair_label)\.(?:pooler|classify)\.(weight|bias)", ("dense",)),
@@ -41,7 +43,9 @@ _ENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"heads\.(span_boundary)\.(?:first|second)\.(weight|bias)", ("mlp/dense",)),
 )
 _NORM = re.compile(r"(.*?)(?:[a-z_]*norm)\.(weight|bias)")
-_TABLE = re.compile(r"(.*)\b(?:tokens|positions|segments|languages|distances|offsets|clusters\.\d+)\.weight")
+_TABLE = re.compile(
+    r"(.*)\b(?:tokens|positions|segments|languages|distances|rel_embeddings|offsets|clusters\.\d+)\.weight"
+)
 _OTHERS = {  # standalone parameters, by the end of their name
     "biases.content": "r_w_bias",
     "biases.distance": "r_r_bias",
@@ -70,6 +74,8 @@ def names_of(ours: str) -> tuple[str, ...]:
             return tuple(f"{ours}: {end}/{kind}" for end in ends)
     if found := _NORM.fullmatch(ours):
         return (f"{ours}: LayerNorm/{'gamma' if found[2] == 'weight' else 'beta'}",)
+    if ours.startswith("trunk.difference."):  # of the discriminator's tables from the generator's (DeBERTaV3 3.3)
+        return (f"{ours}: _weight",)
     if _TABLE.fullmatch(ours):
         return (f"{ours}: {'positions' if 'positions' in ours else 'table'}",)
     (end,) = {end for end in _OTHERS if ours.endswith(end)}
@@ -119,6 +125,11 @@ def rate(paper: Published, step: int) -> float:
             return least + (peak - least) * (1 + math.cos(math.pi * since_warmup)) / 2
         case "cosine from 0":
             return peak * (1 + math.cos(math.pi * since_0)) / 2
+        case "constant from the warm-up, then 1 - sqrt" if paper.again:
+            return peak  # only the last stage has a decay
+        case "constant from the warm-up, then 1 - sqrt":
+            fallen = 1 - (paper.steps - done) / round(paper.falling * paper.steps)
+            return least + (peak - least) * (1 - math.sqrt(max(0.0, fallen)))
         case "cosine from the warm-up, stopped":
             return max(least, peak * (1 + math.cos(math.pi * since_warmup)) / 2)
     raise AssertionError(paper.curve)
@@ -215,7 +226,7 @@ def initial_distribution(paper: Published, name: str, shape: tuple[int, ...], la
     name, (outputs, inputs) = name.partition(": ")[2], shape
     if name == "LayerNorm/gamma":
         return Distribution("normal", 1.0, paper.gain_std) if paper.gain_std else Distribution("constant", 1.0, 0.0)
-    if name == "LayerNorm/beta":
+    if name in ("LayerNorm/beta", "_weight"):
         return ZERO
     if name.endswith("bias") and not re.fullmatch("r_[swr]_bias", name):
         return Distribution("uniform", 0.0, (3 * inputs) ** -0.5) if paper.start == "torch" else ZERO

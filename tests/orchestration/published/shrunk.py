@@ -43,6 +43,8 @@ def trunk_of(recipe: Recipe, tiny: Recipe, layers: int = LAYERS) -> Architecture
         changes["position_embedding"] = replace(positions, max_position_embeddings=most)  # type: ignore[type-var]
     elif positions.mem_len:
         changes["position_embedding"] = tiny.model.position_embedding
+    if getattr(trunk, "num_key_value_heads", 0):
+        changes["num_key_value_heads"] = HEADS // 2
     if "embedding_size" in has:
         changes["embedding_size"] = WIDTH // 2 if trunk.table_width != trunk.hidden_size else 0
     if trunk.cutoffs:
@@ -81,6 +83,9 @@ def separate_tensors(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
     """
     found = {}
     for name, parameter in parameters.items():
-        names = names_of(name)
-        found |= dict(zip(names, np.split(parameter.detach().double().numpy(), len(names)), strict=True))
+        is_gated = name.endswith(("feed_forward.up.weight", "feed_forward.up.bias")) and len(parameter) == 2 * INNER
+        names = names_of(name.replace("feed_forward.up", "feed_forward.gate_and_up") if is_gated else name)
+        has_groups = len(names) == 3 and len(parameter) == 2 * WIDTH  # a head of keys for each two of queries
+        cuts: list[int] | int = [WIDTH, WIDTH + WIDTH // 2] if has_groups else len(names)
+        found |= dict(zip(names, np.split(parameter.detach().double().numpy(), cuts), strict=True))
     return found

@@ -19,6 +19,7 @@ Curve = Literal[
     "root from the warm-up",  # 1 / sqrt(step) after warmup (fairseq, XLM)
     "root",  # 1 / sqrt(max(step, warmup)) (T5)
     "constant",
+    "constant from the warm-up, then 1 - sqrt",  # over a fraction of the steps (arXiv:2405.18392, 4)
 ]
 Start = Literal["normal", "truncated", "torch", "glorot", "t5"]
 
@@ -34,6 +35,7 @@ class Published:
     warmup: int | None
     steps: int | None  # length of the decay, counted from step 0
     least: float = 0.0  # rate at the end of the decay, as a fraction of the peak
+    falling: float = 0.0  # the last part of the steps, if the rate is constant before it
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-6
@@ -268,10 +270,109 @@ T5 = Published(
     start="t5",
     inner_dropout=True,
 )
+T5_1_1 = replace(
+    T5,
+    source="google-research/text-to-text-transfer-transformer: t5.1.1.*.gin, which has no dropout; the rest is T5's",
+    dropout=0.0,
+    attention_dropout=0.0,
+)
 PEGASUS = replace(
     T5,
     source="google-research/pegasus: estimator_utils.py, embedding.py, attention.py, transformer_block.py",
     start="glorot",
+)
+# TinyLlama and Pythia are initialized with sqrt(2 / (5 x width)) (small_init, arXiv:1910.05895). The scale of residual
+# projections differs from llama2.c, TinyLlama and Pythia: see the recipes.
+LLAMA = Published(
+    "arXiv:2302.13971, 2.3; eps is torch's default, initial weights are those of transformers",
+    rule="adam",
+    curve="cosine from the warm-up",
+    peak=3e-4,
+    warmup=2_000,
+    steps=238_419,
+    least=0.1,
+    beta2=0.95,
+    eps=1e-8,
+    decay=0.1,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+LLAMA_2_C = replace(
+    LLAMA,
+    source="karpathy/llama2.c: train.py and model.py, whose scaled projections are others: see the recipe",
+    peak=5e-4,
+    warmup=1_000,
+    steps=100_000,
+    least=0.0,
+    scaled=True,
+)
+TINY_LLAMA = replace(
+    LLAMA,
+    source="jzhang38/TinyLlama: pretrain/tinyllama.py, lit_gpt/model.py, README.md",
+    peak=4e-4,
+    steps=1_430_512,
+    decays="all",
+    std=(2 / (5 * 2_048)) ** 0.5,
+    scaled=True,
+)
+# Rates and steps are not published; the rest is LLaMA's.
+MISTRAL = replace(LLAMA, source="arXiv:2310.06825 states no settings", peak=None, warmup=None, steps=None)
+
+
+def pythia(peak: float, width: int = 0) -> Published:
+    """Return the settings of models/*.yml of EleutherAI/pythia. Width 0: the initial weights of GPT-NeoX's defaults."""
+    return replace(
+        LLAMA,
+        source="EleutherAI/pythia: models/*.yml; GPT-NeoX: init_functions.py",
+        peak=peak,
+        warmup=1_430,  # a hundredth of the steps
+        steps=143_000,
+        std=(2 / (5 * width)) ** 0.5 if width else 0.02,
+        scaled=True,
+    )
+
+
+GPT_J = replace(
+    LLAMA,
+    source="kingoflolz/mesh-transformer-jax: 6B_roto_256.json, util.py, train.py; initial weights: see the recipe",
+    peak=1.2e-4,
+    warmup=3_000,
+    steps=303_000,
+    beta2=0.999,
+    scaled=True,
+)
+# Composer's weight decay of 1e-5 is relative to the peak rate.
+MOSAIC_BERT = Published(
+    "mosaicml/examples: mosaic-bert-base-uncased.yaml, main.py",
+    rule="adam",
+    curve="linear from the warm-up",
+    peak=5e-4,
+    warmup=4_200,
+    steps=70_000,
+    least=0.02,
+    beta2=0.98,
+    decay=0.02,
+    decays="all",
+    clip=0.0,
+    attention_dropout=0.0,
+)
+# A first phase of 364,303 steps, then 423,855 steps and a decay of 84,771 (large: 340,649, 396,333, 79,267).
+MODERN_BERT = Published(
+    "arXiv:2412.13663, 2.2 and table 3; AnswerDotAI/ModernBERT: modernbert-base-pretrain.yaml",
+    rule="adam",
+    curve="constant from the warm-up, then 1 - sqrt",
+    peak=8e-4,
+    warmup=636,
+    steps=364_303,
+    falling=1 / 6,
+    beta2=0.98,
+    decay=0.0125,
+    clip=0.0,
+    again=(364_303, 3e-4, 0, 508_626),
+    start="truncated",
+    scaled=True,  # full_megatron
+    dropout=0.0,
+    attention_dropout=0.0,
 )
 TRANSFORMER_XL = Published(
     "kimiyoung/transformer-xl: pytorch/train.py (weights_init), run_wt103_base.sh and its siblings",
@@ -376,6 +477,15 @@ PUBLISHED: Final[dict[str, Published]] = {
     "electra_base": ELECTRA,
     "electra_large": replace(ELECTRA, steps=1_750_000),
     "electra_small": replace(ELECTRA, peak=5e-4, steps=1_000_000),
+    "deberta_v3_base": Published(
+        "arXiv:2111.09543, table of hyperparameters in the appendix, from memory",
+        rule="adam",
+        curve="linear from the warm-up",
+        peak=6e-4,
+        warmup=10_000,
+        steps=500_000,
+        beta2=0.98,
+    ),
     **dict.fromkeys(("ernie_1", "ernie_1_dialogue"), ERNIE),
     "gpt1": GPT_1,
     **dict.fromkeys(("gpt2", "gpt2_large", "gpt2_medium", "gpt2_xl"), GPT_2),
@@ -387,16 +497,36 @@ PUBLISHED: Final[dict[str, Published]] = {
     "gpt3_6_7b": gpt_3(1.2e-4, 1_024),
     "gpt3_13b": gpt_3(1e-4, 1_024),
     "gpt3_175b": gpt_3(0.6e-4, 1_600),
+    "gptj_6b": GPT_J,
     "grover_mega": GROVER,
+    "llama_110m": LLAMA_2_C,
+    "llama_7b": LLAMA,
     "longformer_base": LONGFORMER,
     "mass_base": MASS,
     "mass_mt": MASS_MT,
     "mbart_large": MBART,
     **dict.fromkeys(("megatron_1_2b", "megatron_2_5b", "megatron_4_2b", "megatron_8b"), MEGATRON),
     **dict.fromkeys(("megatron_bert_1_3b", "megatron_bert_345m", "megatron_bert_3_9b"), MEGATRON_BERT),
+    "mistral_7b": MISTRAL,
+    "modernbert_base": MODERN_BERT,
+    "modernbert_large": replace(
+        MODERN_BERT, peak=5e-4, warmup=396, steps=340_649, decay=0.02, again=(340_649, 5e-5, 0, 475_600)
+    ),
+    "mosaicbert_base": MOSAIC_BERT,
+    "mt5_small": T5_1_1,
     "mt_nlg_530b": MT_NLG,
     "opt_125m": OPT,
     **dict.fromkeys(("pegasus_base", "pegasus_large"), PEGASUS),
+    "pythia_14m": pythia(1e-3, 128),
+    "pythia_31m": pythia(1e-3, 256),
+    "pythia_70m": pythia(1e-3, 512),
+    "pythia_160m": pythia(6e-4, 768),
+    "pythia_410m": pythia(3e-4, 1_024),
+    "pythia_1b": pythia(3e-4, 2_048),
+    "pythia_1_4b": pythia(2e-4, 2_048),
+    "pythia_2_8b": pythia(1.6e-4, 2_560),
+    "pythia_6_9b": pythia(1.2e-4),
+    "pythia_12b": pythia(1.2e-4),
     "roberta_base": ROBERTA,
     "roberta_large": replace(ROBERTA, peak=4e-4, warmup=30_000),
     **dict.fromkeys(("roberta_doc_sentences", "roberta_full_sentences"), ROBERTA_AS_BERT),
@@ -408,6 +538,8 @@ PUBLISHED: Final[dict[str, Published]] = {
     ),
     **dict.fromkeys((f"t5_{name}" for name in ("11b", "3b", "base", "bert_style", "deshuffling", "drop", "iid")), T5),
     **dict.fromkeys((f"t5_{name}" for name in ("large", "mass_style", "prefix_lm", "small")), T5),
+    **dict.fromkeys(("t5_v1_1_base", "t5_v1_1_small"), T5_1_1),
+    "tinyllama_1_1b": TINY_LLAMA,
     "transformer_xl_base": TRANSFORMER_XL,
     "transformer_xl_large": replace(TRANSFORMER_XL, warmup=16_000, steps=4_000_000, dropout=0.2, attention_dropout=0.2),
     "transformer_xl_enwik8": replace(TRANSFORMER_XL, steps=400_000),

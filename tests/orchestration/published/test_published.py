@@ -57,7 +57,7 @@ def test_settings_that_no_paper_states_are_known() -> None:
         **{name: ["peak", "steps"] for name in GPT_2},
         **{f"albert_{size}_v2": ["peak", "warmup"] for size in ("base", "large", "xlarge", "xxlarge")},
         **{name: ["peak", "warmup"] for name in ("mbart_large", "xlm_roberta_base")},
-        "xlnet_base": ["peak", "warmup", "steps"],
+        **{name: ["peak", "warmup", "steps"] for name in ("mistral_7b", "xlnet_base")},
     }
 
 

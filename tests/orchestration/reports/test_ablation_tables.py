@@ -18,7 +18,7 @@ from orchestration.jobs import JobFlags
 from orchestration.jobs import ablation as table
 from orchestration.launch import group as launch
 from orchestration.progress import ignore_progress
-from orchestration.reports.ablations import Ablation, AblationRow
+from orchestration.reports.ablations import Ablation, AblationRow, ScalingLadder
 from orchestration.reports.ablations import page as table_page
 from orchestration.reports.ablations import synthetic_language as table_text
 from orchestration.reports.ablations.ablation import DifferentClaim, EqualClaim, LowerClaim, Measure
@@ -83,7 +83,9 @@ def test_measures_and_claims_name_existing_rows_and_columns(one: Ablation) -> No
     for claim in one.claims:
         assert claim.column in one.columns
         assert set(claim.lower + claim.higher if isinstance(claim, LowerClaim) else claim.rows) <= set(one.rows)
-    assert all(measure.of in one.rows for measure in one.columns.values() if measure.kind not in ("task", "rise"))
+    assert all(
+        measure.of in one.rows for measure in one.columns.values() if measure.kind not in ("task", "rise", "validation")
+    )
 
 
 def recipes_by_row(one: Ablation, out: Path, *overrides: str, scale: str = "tiny") -> dict[str, Recipe]:
@@ -132,7 +134,8 @@ def test_tables_on_real_text_use_the_demo_corpus(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("one", TABLES.values(), ids=TABLES)
 def test_table_has_the_reported_scores_and_their_source(one: Ablation) -> None:
     assert re.search(r"arXiv:\d{4}\.\d{5}[,;] (tables?|section|README)", one.paper)
-    assert one.name == "adam-eps" or all(row.paper for row in one.rows.values() if row.compute in (0, 1))
+    has_none = isinstance(one, ScalingLadder) or one.name == "adam-eps"
+    assert has_none or all(row.paper for row in one.rows.values() if row.compute in (0, 1))
     assert all(0 < figure < 100 for row in one.rows.values() for figure in row.paper.values())
     assert bool(one.axis) == bool(one.curves)
 
@@ -320,6 +323,11 @@ def test_unknown_table_name_suggests_the_nearest() -> None:
             "invalid key: got model.num_hidden_layer, expected a key of model",
         ),
         ("ablation albert-sp --data nowhere.txt --dry-run", "nowhere.txt"),
+        (
+            "ablation albert-sp --recipe gpt2 --dry-run",
+            "invalid --recipe: got gpt2 with albert-sp, expected it with scaling only",
+        ),
+        ("ablation scaling --recipe gtp2 --dry-run", "invalid recipe: got gtp2, expected"),
     ],
 )
 def test_invalid_ablation_command_gives_a_one_line_error(

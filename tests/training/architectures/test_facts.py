@@ -29,6 +29,7 @@ from training.specs import (
     BatchWork,
     CausalSlidingWindow,
     Decoder,
+    DisentangledPositions,
     Encoder,
     EncoderAlternatingWindow,
     EncoderDecoder,
@@ -84,6 +85,12 @@ TRUNKS: tuple[Architecture, ...] = (
     GeneratorDiscriminator(**SIZES, generator_size_ratio=0.5),
     GeneratorDiscriminator(**SIZES, generator_size_ratio=1.0, sample_from="frozen"),
     *modern.TRUNKS.values(),
+    GeneratorDiscriminator(
+        **SIZES,
+        generator_num_hidden_layers=1,
+        position_embedding=DisentangledPositions(),
+        weight_sharing="disentangled",
+    ),
 )
 POSITIONS: tuple[PositionEmbedding, ...] = (
     LearnedPositions(max_position_embeddings=8),
@@ -96,6 +103,7 @@ POSITIONS: tuple[PositionEmbedding, ...] = (
     RelativeBias(),
     RotaryPositions(partial_rotary_factor=0.25),
     AlibiPositions(),
+    DisentangledPositions(),
 )
 WINDOWS: tuple[AttentionWindow, ...] = (
     FullAttention(),

@@ -90,6 +90,18 @@ def test_consecutive_pipeline_stages_compute_the_same_as_the_whole_model(name: s
     assert {kind: score.loss for kind, score in result.items()} == {kind: one.loss for kind, one in wanted.items()}  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("name", [*modern.DECODERS, *modern.ENCODERS])
+def test_a_block_is_one_graph_for_the_compiler(name: str) -> None:
+    net, batch = made(modern.TRUNKS[name]).trunk, collate_unpadded(random_rows(RAGGED, VOCAB))
+    block, rows, x = net.layers[1], net._layout(batch), net.embed(batch)  # type: ignore[operator]  # of Transformer
+    torch._dynamo.reset()
+    compiled = torch.compile(block, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        assert torch.equal(compiled(x, rows), block(x, rows))
+
+
 # Rotary positions.
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from preprocessing.schema import Batch
 from tests.training.architectures.test_memory import transformer_xl, xlnet
-from tests.training.corpora import electra, gpt, mini_run, two_sided, two_stages
+from tests.training.corpora import deberta, electra, gpt, mini_run, two_sided, two_stages
 from tests.training.test_loop import losses, train
 from training.architectures import NETS, set_recompute
 from training.data import open_loader
@@ -79,7 +79,7 @@ def bart(run: Run) -> Run:
 
 NETS_OF: tuple[Callable[[Run], Run], ...] = (
     *(bert, albert, longformer, gpt, gpt_with_bands, transformer_xl, xlnet),
-    *(electra, two_stages, two_sided, bart),
+    *(electra, deberta, two_stages, two_sided, bart),
 )
 every_net = pytest.mark.parametrize("make", NETS_OF, ids=lambda make: make.__name__)
 

@@ -19,6 +19,7 @@ CHANGED = [
     ("electra_small", "model.generator_size_ratio=1 model.weight_sharing=all"),
     ("electra_small", "model.sample_from=frozen model.generator_size_ratio=1"),
     ("electra_small", "model.sample_from=uniform"),
+    ("electra_small", "model.weight_sharing=disentangled model.generator_num_hidden_layers=3"),
     ("bart_base", "model.embedding_norm=false model.norm_position=pre model.bias=false"),
     ("t5_base", "model.bias=true model.norm_type=layernorm"),
     ("transformer_xl_base", "model.token_embedding.div_val=1"),

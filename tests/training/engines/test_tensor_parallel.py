@@ -13,13 +13,13 @@ import safetensors.torch
 import torch
 
 from tests.training.architectures.test_memory import transformer_xl, xlnet
-from tests.training.corpora import electra, gpt, mini_run, two_sided
+from tests.training.corpora import deberta, electra, gpt, mini_run, two_sided
 from tests.training.engines.test_zero import Plain as PlainRun
 from tests.training.engines.test_zero import in_one_process, losses, machine, outcome
 from tests.training.worker import job
 from training.optimizers import Adafactor, Lamb, Muon, Optimizer
 from training.run import CHECKPOINTS, Run
-from training.specs import ActivationCheckpointing, Offload, Phase, PlainEmbedding
+from training.specs import ActivationCheckpointing, DisentangledPositions, Offload, Phase, PlainEmbedding
 
 pytestmark = pytest.mark.timeout(3600)  # in seconds; a busy machine takes several times as long as an idle one
 
@@ -63,12 +63,20 @@ def relative(run: Run, name: str) -> Run:
     return replace(run, model=replace(run.model, hidden_dropout=0, attention_dropout=0, **tables))
 
 
+def disentangled(run: Run) -> Run:
+    """BERT with the attention of DeBERTa; its samples do not depend on the worker, unlike those of a generator."""
+    positions = DisentangledPositions(position_buckets=8, max_relative_positions=24)
+    return replace(run, model=replace(run.model, position_embedding=positions))
+
+
 NETS: dict[str, Callable[[Run], Run]] = {
     "bert": unchanged,
     "gpt": gpt,
     "albert": albert,
     "t5": two_sided,
     "electra": twin,
+    "deberta": deberta,
+    "disentangled": disentangled,
 }
 NETS |= {"wide": four_heads, "noisy": with_dropout, "deep": deep}
 # models with a memory; the last one has adaptive embeddings, which stay whole
@@ -221,6 +229,18 @@ def test_relative_attention_is_split_by_heads(world: int, corpus: Path, tmp_path
             assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
     by_lamb = with_optimizer(NETS["transformer_xl"](mini_run(corpus, tmp_path / "lamb", vocab_size=ROWS)), "lamb")
     assert_alike(cells[-1], found[cells[-1]], in_one_process(by_lamb), tmp_path)
+
+
+@pytest.mark.slow
+def test_disentangled_attention_is_split_by_heads(corpus: Path, tmp_path: Path) -> None:
+    """The table of distances is whole on each worker; its gradient is the sum over the heads of all workers."""
+    cells = [Cell("deberta", zero) for zero in (0, 1, 2, 3)]
+    cells += [Cell("deberta", 1, recompute="full"), Cell("deberta", 3, recompute="selective")]
+    cells += [Cell("disentangled", zero, tensor=1) for zero in (1, 3)]
+    nets = ["deberta", "disentangled"]
+    found, wanted = trained(corpus, tmp_path, cells, 2), train_plainly(corpus, tmp_path / "plain", nets)
+    for cell in cells:
+        assert_alike(cell, found[cell], wanted[cell.net], tmp_path)
 
 
 @pytest.mark.slow

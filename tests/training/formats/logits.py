@@ -27,7 +27,7 @@ def exported_half(model: Model) -> Model:
 
 @torch.no_grad()
 def our_logits(model: Model) -> list[Tensor]:
-    """The logits of the heads that transformers has, in their order there."""
+    """The logits of the heads that transformers has, in their order there; without heads, the last states."""
     model = exported_half(model)
     batch = {"input_ids": IDS, "positions": torch.arange(len(IDS)), "lengths": torch.tensor([len(IDS)])}
     batch |= {"token_type_ids": torch.zeros_like(IDS), "first_at": torch.tensor([0])}
@@ -41,6 +41,8 @@ def our_logits(model: Model) -> list[Tensor]:
         logits.append(F.linear(features_TD, model.trunk.table, heads["masked_tokens"].bias))
     if "next_token" in heads:
         logits.append(F.linear(hidden_TD, model.trunk.table, heads["next_token"].bias))
+    if "replaced" in heads and model.spec.model.position_embedding.kind == "disentangled":
+        return [hidden_TD]  # DeBERTa's class has no such head
     if "replaced" in heads:
         logits.append(heads["replaced"].logits(hidden_TD))
     if "pair_label" in heads:
@@ -50,7 +52,7 @@ def our_logits(model: Model) -> list[Tensor]:
 
 @torch.no_grad()
 def their_logits(oracle: Any) -> list[Tensor]:
-    """The logits of a class of transformers for the same sequence."""
+    """The logits of a class of transformers for the same sequence, or its states if it has no head."""
     given = {"input_ids": IDS[None]}
     if oracle.config.model_type == "xlm":
         given["langs"] = torch.zeros_like(IDS[None])
@@ -59,5 +61,7 @@ def their_logits(oracle: Any) -> list[Tensor]:
     if oracle.config.is_encoder_decoder:
         given = {"input_ids": SOURCE[None], "decoder_input_ids": IDS[None]}
     output = oracle(**given)
+    if type(oracle).__name__ == "DebertaV2Model":
+        return [output.last_hidden_state[0]]
     pairs = [output[name] for name in ("sop_logits", "seq_relationship_logits") if name in output]
     return [output["prediction_logits" if pairs else "logits"][0], *pairs]

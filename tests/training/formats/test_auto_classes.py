@@ -25,6 +25,7 @@ ONE_OF_EACH = {  # a recipe for each exported model type and each class of a typ
     "bart": "bart_base",
     "bert": "bert_base",
     "bert, masked tokens only": "spanbert_base",
+    "deberta-v2": "deberta_v3_base",
     "electra": "electra_small",
     "gpt2": "gpt2",
     "longformer": "longformer_base",

@@ -21,7 +21,7 @@ from training.formats.load import from_transformers
 from training.losses import MaskedTokens, NextToken, SentencePair
 from training.model import Model
 from training.model_spec import ModelSpec
-from training.specs import Decoder, Encoder, LearnedPositions, SlidingWindow
+from training.specs import Decoder, DisentangledPositions, Encoder, LearnedPositions, SlidingWindow
 
 STILL: dict[str, Any] = {"hidden_dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.2}
 ENCODER = Encoder(
@@ -41,22 +41,31 @@ DECODER = Decoder(
 ROBERTA = replace(
     ENCODER, position_embedding=LearnedPositions(max_position_embeddings=18, offset=2), type_vocab_size=1, norm_eps=1e-5
 )
+DEBERTA = replace(
+    ENCODER,
+    position_embedding=DisentangledPositions(position_buckets=4, max_relative_positions=8),
+    type_vocab_size=0,
+    norm_eps=1e-7,
+)
 BERT_LOSSES = (MaskedTokens(), SentencePair())
 TABLE = 320  # rows of the embedding table, more than any tokenizer here has tokens
 RAGGED = [5, 12, 1, 7]
 VOCABS = {
     "bert": ZERO_PAD,
+    "deberta": ZERO_PAD,
     "roberta": ONE_PAD,
     "gpt2": tokenization.ByteLevelBPE(vocab_size=300),
 }
 SPECS = {
     "bert": ModelSpec(model=ENCODER, losses=BERT_LOSSES, vocab_size=TABLE),
     "roberta": ModelSpec(model=ROBERTA, losses=(MaskedTokens(),), vocab_size=TABLE),
+    "deberta": ModelSpec(model=DEBERTA, losses=(MaskedTokens(),), vocab_size=TABLE),
     "gpt2": ModelSpec(model=DECODER, losses=(NextToken(),), vocab_size=TABLE),
 }
 CLASSES = {
     "bert": "BertForPreTraining",
     "roberta": "RobertaForMaskedLM",
+    "deberta": "DebertaV2ForMaskedLM",
     "gpt2": "GPT2LMHeadModel",
 }
 
@@ -296,7 +305,8 @@ def test_fewer_layers_than_in_the_files_are_refused(family: str, vocabs: dict[st
     config = json.loads((tmp_path / "config.json").read_text())
     key = "num_hidden_layers" if "num_hidden_layers" in config else "n_layer"
     (tmp_path / "config.json").write_text(json.dumps(config | {key: 1}))
-    stack = {"bert": "bert.encoder.layer.", "roberta": "roberta.encoder.layer.", "gpt2": "transformer.h."}[family]
+    stacks = {name: f"{name}.encoder.layer." for name in ("bert", "roberta", "deberta")} | {"gpt2": "transformer.h."}
+    stack = stacks[family]
     message = f"config.json: invalid number of layers: got 1, expected 2, the number of layers {stack}* in the files; "
     with pytest.raises(BadInput, match=re.escape(message)):
         from_transformers(tmp_path)

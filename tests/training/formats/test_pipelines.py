@@ -27,6 +27,7 @@ RECIPES = {  # a recipe of each model type, and of both kinds of XLM, with its t
     "xlm_mlm": "fill-mask",
     "xlm_clm": "text-generation",
     "electra_base": "feature-extraction",
+    "deberta_v3_base": "feature-extraction",
     "gpt1": "text-generation",
     "gpt2": "text-generation",
     "opt_125m": "text-generation",

@@ -52,6 +52,7 @@ OTHER_FORM = {
     "attention_mask",  # per_sequence: an argument
     "type_vocab_size",  # XLNet: whether two segments are equal
     "generator_size_ratio",  # ELECTRA: the discriminator only
+    "generator_num_hidden_layers",
     "weight_sharing",
     "sample_from",
     "allow_correct",
@@ -231,6 +232,8 @@ HARMLESS = {
     *("start_n_top", "end_n_top", "summary_activation", "summary_first_dropout", "summary_last_dropout"),
     *("summary_proj_to_labels", "summary_type", "summary_use_proj"),
     *("dense_act_fn", "is_gated_act"),  # T5Config derives them from feed_forward_proj
+    *("pooler_dropout", "pooler_hidden_act", "pooler_hidden_size"),  # of task heads of DeBERTa
+    "legacy",  # the same head of DeBERTa with other names
     "task_type_vocab_size",  # without use_task_id
     "d_head",  # XLNetConfig requires d_model / n_head
     *("use_mems_eval", "use_mems_train"),  # without memory in the input
@@ -291,10 +294,16 @@ def test_a_missing_key_has_the_default_of_its_class(format: Format) -> None:
         assert normal_form(found) == normal_form(expected), key
 
 
+NEEDED: dict[str, dict[str, Any]] = {
+    "pegasus": {"activation_dropout": 0.1},
+    "deberta-v2": {"pos_att_type": ["p2c", "c2p"], "position_buckets": 256},
+}
+
+
 def unusual_values(format: Format) -> dict[str, Any]:
     """Values that a format requires, and that are not the defaults of its class."""
-    dropout = {"activation_dropout": 0.1} if format.model_type == "pegasus" else {}
-    return dropout | {key: value for key, value in format.built_in.items() if format.defaults.get(key, value) != value}
+    needed = NEEDED.get(format.model_type, {})
+    return needed | {key: value for key, value in format.built_in.items() if format.defaults.get(key, value) != value}
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.model_type)

@@ -40,6 +40,7 @@ FAMILIES: Final = {  # a recipe of each family, its classes: for rows, tokens, a
     "albert_base": ("Albert", "Albert", "Albert", "Albert"),
     "electra_base": ("Bert", "Electra", "Electra", "Bert"),
     "electra_small": ("Albert", "Electra", "Electra", "Albert"),
+    "deberta_v3_base": ("DebertaV2", "DebertaV2", "DebertaV2", "DebertaV2"),
     "megatron_bert_345m": ("MegatronBert", "MegatronBert", "MegatronBert", "MegatronBert"),
     "longformer_base": ("Longformer", "", "", ""),
     "xlm_mlm": ("Bert", "Bert", "Bert", "Bert"),

@@ -22,29 +22,41 @@ from training.specs import Activation
 class ReplacedTokenDetectionHead(nn.Module):
     """Linear layer, activation, and a linear layer to one logit, which is positive for replaced tokens.
 
-    The layers are those of google-research/electra (modeling).
+    The layers are those of google-research/electra (modeling). With `add_first_state`, they read the norm of the sum of
+    a token's state and that of the first token of its sequence (microsoft/DeBERTa, LMMaskPredictionHead).
     """
 
+    norm: nn.Module | None
     transform: nn.Module
     classify: nn.Module
 
     def __init__(self, activation: Activation, at: Literal["all", "masked"]) -> None:
         super().__init__()
-        self.at, self.activation = at, activation
+        self.at, self.activation, self.norm = at, activation, None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [...] of hidden states [..., D]."""
         return self.classify(apply_activation(self.transform(hidden), self.activation)).squeeze(-1)
 
+    def states_at(self, hidden: Tensor, at_M: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+        """The states [M, D] that the layers read, at flat positions."""
+        hidden_MD = tokens_at(hidden, at_M)
+        if self.norm is None:
+            return hidden_MD
+        # the gradient of an embedding has a fixed order of summation, unlike that of an index
+        first_MD = F.embedding(find_sequences(at_M, batch), tokens_at(hidden, batch["first_at"]))
+        states: Tensor = self.norm(hidden_MD + first_MD)
+        return states
+
     @torch.no_grad()
     def surprise(self, hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
         """The loss [M], in nats, at each of `targets_at`."""
-        logit_M = self.logits(tokens_at(hidden, batch["targets_at"])).float()
+        logit_M = self.logits(self.states_at(hidden, batch["targets_at"], batch)).float()
         return F.binary_cross_entropy_with_logits(logit_M, is_replaced(batch).float(), reduction="none")
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         at_M = select_positions(batch, self.at)
-        logit_M = self.logits(tokens_at(hidden, at_M)).float()
+        logit_M = self.logits(self.states_at(hidden, at_M, batch)).float()
         replaced_M = (batch["input_ids"].flatten() != original_ids(batch))[at_M]
         loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
         return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), count_replaced(batch))
@@ -89,6 +101,18 @@ class ChosenOriginalHead(MaskedTokensHead):
 def original_ids(batch: Mapping[str, Tensor]) -> Tensor:
     """The token IDs [B * S] or [T] of a batch, with the original tokens at `targets_at`."""
     return batch["input_ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
+
+
+def find_sequences(at_M: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """The index [M] of the sequence at each flat position.
+
+    >>> batch = {"input_ids": torch.zeros(5), "lengths": torch.tensor([2, 3])}
+    >>> find_sequences(torch.tensor([1, 2, 4]), batch)
+    tensor([0, 1, 1])
+    """
+    if batch["input_ids"].ndim == 2:
+        return at_M // batch["input_ids"].shape[1]
+    return torch.searchsorted(batch["lengths"].to(at_M.device).cumsum(0), at_M, right=True)
 
 
 def is_replaced(batch: Mapping[str, Tensor]) -> Tensor:
