@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.training import encoder_decoders
-from tests.training.architectures import test_encoders, test_generator_discriminator, test_two_stream
+from tests.training.architectures import test_disentangled, test_encoders, test_generator_discriminator, test_two_stream
 from tests.training.formats import newer
 from tests.training.parity import ONE_PAD, ZERO_PAD, loaded, vocabulary, weights
 from training.formats import FORMATS, to_transformers
-from training.losses import NextToken
+from training.losses import MaskedTokens, NextToken
 from training.model import Model, shapes_of
 from training.model_spec import ModelSpec
 from training.specs import Architecture, Decoder, LearnedPositions
@@ -20,6 +20,7 @@ VOCAB = 320
 COPIED = "albert with wide tables"  # transformers has an identity matrix that is not one of our tensors
 NETS: Mapping[str, ModelSpec] = {
     **{name: spec for name, spec in test_encoders.SPECS.items() if name != COPIED},
+    "deberta-v2": ModelSpec(model=test_disentangled.ENCODER, losses=(MaskedTokens(),), vocab_size=VOCAB),
     "xlnet": ModelSpec(model=test_two_stream.TRUNK, losses=test_two_stream.LOSSES, vocab_size=VOCAB),
     "electra": ModelSpec(
         model=test_generator_discriminator.SMALL, losses=test_generator_discriminator.LOSSES, vocab_size=VOCAB
