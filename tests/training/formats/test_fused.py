@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.training import encoder_decoders
-from tests.training.architectures import test_encoders, test_generator_discriminator, test_two_stream
+from tests.training.architectures import test_disentangled, test_encoders, test_generator_discriminator, test_two_stream
+from tests.training.formats import newer
 from tests.training.parity import ONE_PAD, ZERO_PAD, loaded, vocabulary, weights
 from training.formats import FORMATS, to_transformers
-from training.losses import NextToken
+from training.losses import MaskedTokens, NextToken
 from training.model import Model, shapes_of
 from training.model_spec import ModelSpec
 from training.specs import Architecture, Decoder, LearnedPositions
@@ -19,6 +20,7 @@ VOCAB = 320
 COPIED = "albert with wide tables"  # transformers has an identity matrix that is not one of our tensors
 NETS: Mapping[str, ModelSpec] = {
     **{name: spec for name, spec in test_encoders.SPECS.items() if name != COPIED},
+    "deberta-v2": ModelSpec(model=test_disentangled.ENCODER, losses=(MaskedTokens(),), vocab_size=VOCAB),
     "xlnet": ModelSpec(model=test_two_stream.TRUNK, losses=test_two_stream.LOSSES, vocab_size=VOCAB),
     "electra": ModelSpec(
         model=test_generator_discriminator.SMALL, losses=test_generator_discriminator.LOSSES, vocab_size=VOCAB
@@ -27,6 +29,7 @@ NETS: Mapping[str, ModelSpec] = {
     "mbart": encoder_decoders.spec_of(encoder_decoders.MBART),
     "pegasus": encoder_decoders.spec_of(encoder_decoders.PEGASUS),
     "t5": encoder_decoders.spec_of(encoder_decoders.T5),
+    **{name: newer.make_spec(trunk, VOCAB) for name, trunk in newer.TRUNKS.items()},
     **{
         name: ModelSpec(
             model=Decoder(
@@ -43,8 +46,9 @@ NETS: Mapping[str, ModelSpec] = {
         for name, norm, offset in (("gpt1", "post", 0), ("gpt2", "pre", 0), ("opt", "pre", 2))
     },
 }
-# GPT-1 and GPT-2 have queries, keys and values in one tensor; Grover does not
-ONE_THERE = ("c_attn.weight", "c_attn.bias")
+# Numbers of our tensors in tensors of transformers, by a part of their names: queries, keys and values of GPT-1, GPT-2
+# (Grover has separate ones), GPT-NeoX, MPT and ModernBERT, and the first layer of ModernBERT with its gate.
+ONE_THERE = {"c_attn.": 3, "query_key_value.": 3, "Wqkv.": 3, "Wi.": 2}
 # sinusoids, which are not weights in our models
 FIXED = ("embed_positions.weight", "transformer.position_embeddings.weight")
 NOT_EXPORTED = ("trunk.generator.", "heads.masked_tokens.")  # parts of ELECTRA that are not exported
@@ -80,8 +84,8 @@ def test_each_tensor_of_transformers_is_a_separate_tensor_of_ours(
     met: set[int] = set()
     for theirs, tensor in loaded(tmp_path).named_parameters():
         numbers = {int(number) for number in tensor.unique()}
-        if theirs.endswith(ONE_THERE):
-            assert len(numbers) == 3, theirs
+        if expected := [number for name, number in ONE_THERE.items() if name in theirs]:
+            assert [len(numbers)] == expected, theirs
         elif len(numbers) > 1:
             assert theirs.endswith(FIXED), theirs
             continue
