@@ -183,9 +183,10 @@ for one in (normed, near):
 torch.testing.assert_close(*states)
 model = Model(normed, (NextToken(),), 50, seed=0)
 model(collate_unpadded(rows))["next_token"].loss.backward()
-print(bool(model.get_parameter("trunk.blocks.0.attention.query_norm.weight").grad.any()))
+norm = "trunk.blocks.0.attention.query_norm.weight"
+print(bool(model.get_parameter(norm).grad.any()))
 with torch.device("meta"):
-    print(tuple(Model(trunk, (NextToken(),), 50, seed=0, share=Share(1, 2)).get_parameter("trunk.blocks.1.attention.scale_of_head").shape))
+    print(tuple(Model(trunk, (NextToken(),), 50, seed=0, share=Share(1, 2)).get_parameter(name).shape))
 """
 
 

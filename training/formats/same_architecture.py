@@ -13,7 +13,7 @@ from training.specs import Architecture, Encoder, GeneratorDiscriminator
 log = logging.getLogger(__name__)
 
 FURTHER_SEGMENTS: Final = (0, 1, 0, 0, 0, 1)  # for each, the segment of BERT that initializes it, as in UniLM's code
-# Keys that a run may change: they concern the training, or the text that a token attends to.
+# Keys that a run may change: they concern the training, the text that a token attends to, or longer sequences.
 FREE: Final = TRAINS_ONLY | frozenset(
     {
         "norm_eps",
@@ -27,6 +27,9 @@ FREE: Final = TRAINS_ONLY | frozenset(
         "same_length",
         "eval_mem_len",
         "eval_clamp_len",
+        "rope_theta",
+        "rope_scaling",
+        "local_rope_theta",
     }
 )
 _SPECIAL: Final = frozenset({"num_hidden_groups", "type_vocab_size"})  # compared only with other keys, or not equal
