@@ -51,7 +51,8 @@ def override(document: dict[str, Any], given: str, root: type) -> None:
     if "[" in key:
         expected = "dots around the number of a list item"
         raise BadInput(f"override {shown}: {error_messages.invalid('key', key, expected, f'write {_add_dots(shown)}')}")
-    _fill(document, key.split(".")[:-1], root)
+    *path, last = key.split(".")
+    _fill(document, path, root, chooses_kind=last == "kind")
     set_value(document, key, strict_yaml.parse(value, f"override {key}"), f"override {shown}")
 
 
@@ -88,8 +89,10 @@ def _add_dots(given: str) -> str:
     return re.sub(r"\[(.*?)\]", r".\1", key) + f"={value}"
 
 
-def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
+def _fill(values: Any, path: Sequence[str], annotation: Any, *, chooses_kind: bool = False) -> None:
     """Add the missing parts at a path to a document, with their default values, so that their keys can be set.
+
+    With `chooses_kind`, the last part gets its kind only: another kind has other keys.
 
     >>> from orchestration.config.recipe import Recipe
     >>> document = {"model": {"kind": "encoder"}}
@@ -104,11 +107,12 @@ def _fill(values: Any, path: Sequence[str], annotation: Any) -> None:
     name, *rest = path
     default = defaults[name]
     if name not in values and dataclasses.is_dataclass(default) and not isinstance(default, type):
-        # another kind has other keys, so the default values of this one would be invalid
-        values[name] = {"kind": default.kind} if rest == ["kind"] else dataclasses.asdict(default)  # type: ignore[attr-defined]
+        values[name] = dataclasses.asdict(default)
+        if chooses_kind and not rest:
+            values[name] = {"kind": values[name]["kind"]}
     if name not in values and isinstance(default, tuple):
         values[name] = list(default)
-    _fill(values.get(name), rest, error_messages.annotations(part)[name])
+    _fill(values.get(name), rest, error_messages.annotations(part)[name], chooses_kind=chooses_kind)
 
 
 def set_value(document: Any, key: str, value: Any, where: str) -> None:

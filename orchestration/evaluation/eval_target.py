@@ -76,7 +76,7 @@ def _recipe_of(name: str) -> str:
     """The recipe that a directory is named after, by its own name or its name on a hub; otherwise `name`.
 
     >>> [_recipe_of(name) for name in ("bert-base-uncased", "electra-small-discriminator", "albert-base-v2")]
-    ['bert_base', 'electra_small', 'albert-base-v2']
+    ['bert_base', 'electra_small', 'albert_base_v2']
     """
     of_recipe = (name.replace("-", "_").removesuffix(suffix) for suffix in _HUB)
     return next((one for one in of_recipe if one in list_names("recipes")), name)

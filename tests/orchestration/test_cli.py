@@ -69,7 +69,7 @@ RECIPE_ONLY = "invalid --compute-optimal: got {0} too, expected RECIPE and its o
 FLOPS = "expected training FLOPs from 1e12 to 1e32; write them like 1e21"
 NO_MORE = "invalid --published: got other arguments, expected --json at most; remove the others"
 RECIPES = "expected a name that `sesame recipes` lists, or a .yaml file"
-CORPORA = ", ".join(list_names("corpora"))
+CORPORA = "a name that `sesame corpora` lists"
 ADDRESSES = "expected HOST:PORT, ray://HOST:PORT or auto, or no value to start Ray on this machine"
 WEIGHTS = (
     "expected a directory with config.json, spec.json or manifest.json; use a directory written by `sesame export` or "
@@ -185,8 +185,7 @@ ERRORS = {
     "invalid data.tokenizer.vocab_size: got 1, expected an integer of at least 257; see `sesame keys "
     "data.tokenizer.vocab_size`",
     "check gpt2 --scale huge": "invalid --scale: got 'huge', expected one of tiny, small; use one of them",
-    "check gpt2 data.corpus=dmo": f"invalid corpus: got dmo, expected one of {CORPORA}, or a .yaml file; did you "
-    f"mean demo?",
+    "check gpt2 data.corpus=dmo": f"invalid corpus: got dmo, expected {CORPORA}, or a .yaml file; did you mean demo?",
     "check gpt2 --data /no/such": "/no/such: no such file or directory; check the path",
     "check bert_base model.type_vocab_size=1": "bert_base: invalid model.type_vocab_size: got 1, expected 2 or more, "
     "the "

@@ -174,7 +174,13 @@ def test_a_name_of_another_library_is_translated(asked: str, ours: tuple[str, ..
     ("word", "found"),
     [
         ("tensor", ["tensor_parallel_size"]),
-        ("parallel", ["parallel_residual", "tensor_parallel_size", "pipeline_parallel_size", "sequence_parallel_size"]),
+        (
+            "parallel",
+            [
+                *["parallel_residual"] * 2,  # of encoders and decoders
+                *("tensor_parallel_size", "pipeline_parallel_size", "sequence_parallel_size"),
+            ],
+        ),
         ("tensor_parallel", ["tensor_parallel_size"]),
     ],
 )

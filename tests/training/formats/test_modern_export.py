@@ -661,10 +661,6 @@ def test_values_that_stand_for_others_are_equal(case: str, keys: dict[str, Any],
         ({"num_key_value_heads": 0}, "invalid model.num_key_value_heads: got 4, expected 2 "),
         ({"attention_bias": True}, "invalid model.attention_bias: got true, expected false "),
         ({"feed_forward": MPT.feed_forward}, "invalid model.feed_forward.kind: got plain, expected gated "),
-        (
-            {"position_embedding": LINEAR},
-            "invalid model.position_embedding.rope_scaling.kind: got linear, expected none ",
-        ),
         ({"tie_word_embeddings": True}, "invalid model.tie_word_embeddings: got true, expected false "),
     ],
 )

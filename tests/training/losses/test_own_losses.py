@@ -8,12 +8,9 @@ import torch
 from torch import Tensor
 
 from preprocessing.errors import BadInput
-from tests.training.modern import LLAMA
 from training.architectures.kinds import make_attention, make_feed_forward
-from training.losses import MaskedTokens, NextToken
-from training.losses.compatibility import check_losses
 from training.losses.heads.cross_entropy import token_score
-from training.specs import Encoder, FeedForwardSpec, SelfAttentionSpec
+from training.specs import FeedForwardSpec, SelfAttentionSpec
 
 
 def test_a_rule_that_returns_one_number_is_refused() -> None:
@@ -24,24 +21,6 @@ def test_a_rule_that_returns_one_number_is_refused() -> None:
         BadInput, match=r"invalid shape of the result of a loss rule: got \[\], expected \[3\], a number"
     ):
         token_score(torch.randn(3, 8), torch.randn(10, 8), None, torch.tensor([1, 2, 3]), rule)
-
-
-@dataclass(frozen=True)
-class MaskedLogits:
-    """A loss of next tokens whose author copied another page."""
-
-    loss: NextToken
-    logits_for: ClassVar[str] = "masked"
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.loss, name)
-
-
-def test_logits_that_the_attention_mask_excludes_are_refused() -> None:
-    with pytest.raises(ValueError, match="invalid logits_for of the loss next_token: got 'masked', expected another"):
-        check_losses(LLAMA, [MaskedLogits(NextToken())])  # type: ignore[list-item]  # it has all facts of a loss
-    check_losses(LLAMA, [NextToken()])
-    check_losses(Encoder(num_hidden_layers=1, hidden_size=8, num_attention_heads=2), [MaskedTokens()])
 
 
 @dataclass(frozen=True)
