@@ -131,6 +131,7 @@ def electra(run: Run) -> Run:
 def deberta(run: Run) -> Run:
     """The same run with DeBERTaV3: a generator of one layer, whose tables the discriminator only adds to."""
     run = electra(run)
+    assert isinstance(run.model, GeneratorDiscriminator)
     model = replace(
         run.model,
         num_attention_heads=4,
