@@ -370,9 +370,9 @@ _NO_KEY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 ABSENT: Final[Mapping[str, tuple[str, str]]] = {
     "warmup_ratio": ("a number of steps, optimizer.warmup_steps", "use this key"),
     **dict.fromkeys(("output_dir", "save", "dump_folder"), ("the option --output-dir", "use this option")),
-    **dict.fromkeys(_GATED, ("model.feed_forward.kind=gated", "use this key")),
-    **dict.fromkeys(("rope", "rotary"), ("model.position_embedding.kind=rotary", "use this key")),
-    "alibi": ("model.position_embedding.kind=alibi", "use this key"),
+    **dict.fromkeys(_GATED, ("model.feed_forward={kind: gated}", "use this key")),
+    **dict.fromkeys(("rope", "rotary"), ("model.position_embedding={kind: rotary}", "use this key")),
+    "alibi": ("model.position_embedding={kind: alibi}", "use this key"),
     "cluster": ("the option --cluster", "use this option"),
     "scale": ("the option --scale", "use this option"),
     "holdout_ratio": ("the option --holdout-ratio", "use this option"),
