@@ -62,9 +62,17 @@ class JobStage:
             return "done"
         return "begun" if self.folder.is_dir() else "due"
 
+    @property
+    def has_saved(self) -> bool:
+        """Whether the directory has results that a later attempt continues from; a run has none before its first
+        checkpoint."""
+        if self.name != "run":
+            return self.state != "due"
+        return self.state == "done" or any(any(self.folder.glob(pattern)) for pattern in ("checkpoints/*", "weights-*"))
+
     def begin(self, anew: bool = False) -> None:
-        """Store the digests of the code, unless the stage has started before; `anew` replaces the stored digests."""
-        if anew or not (self.folder / CODE).is_file():
+        """Store the digests of the code, unless the directory has results of earlier code; `anew` replaces them."""
+        if anew or not self.has_saved or not (self.folder / CODE).is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomic(self.folder / CODE, json.dumps(dict(self.code), indent=1).encode())
 
@@ -75,8 +83,10 @@ class JobStage:
         write_atomic(self.folder / MARK, json.dumps(mark, indent=1).encode())
 
     def find_changed_code(self) -> list[str]:
-        """Source files that have changed since the directory was started; [] without a directory; CODE itself if it is
-        damaged."""
+        """Source files that have changed since the directory was started; [] if it has no results; CODE itself if it
+        is damaged."""
+        if not self.has_saved:
+            return []
         try:
             before = dict(parse_json((self.folder / CODE).read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
