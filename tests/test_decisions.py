@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from orchestration.reports.doc_pages import (
     DECISIONS,
     DEVIATIONS,
@@ -17,6 +15,7 @@ from orchestration.reports.doc_pages import (
     deviations,
     deviations_page,
 )
+from tests.for_all import for_all
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / DECISIONS).glob("[0-9]*.md"))
@@ -26,7 +25,7 @@ STATUS = re.compile(r"accepted|rejected|superseded by \[(\d{4})\]\((\1-[a-z0-9-]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)+\.(?:py|md|yaml|toml|json|tsv|sh|ipynb))`")
 
-each = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+each = for_all(FILES, name=lambda path: path.stem)
 
 
 def fields(path: Path) -> dict[str, str]:
@@ -86,9 +85,7 @@ def test_a_status_is_known_and_superseded_decisions_link_both_ways(path: Path) -
         assert fields(path.with_name(link[1]))["Status"] == f"superseded by [{path.name[:4]}]({path.name})"
 
 
-@pytest.mark.parametrize(
-    "path", [*FILES, ROOT / INDEX, ROOT / DEVIATIONS, ROOT / "DESIGN.md"], ids=lambda path: path.stem
-)
+@for_all([*FILES, ROOT / INDEX, ROOT / DEVIATIONS, ROOT / "DESIGN.md"], name=lambda path: path.stem)
 def test_links_and_paths_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for link in LINK.findall(text):

@@ -25,6 +25,7 @@ import yaml
 from docs import conf, generate
 from orchestration import cli, config
 from tests import pages
+from tests.for_all import for_all
 from tests.pages import ROOT, Block, name_of
 
 PAGES = [page for page in pages.pages() if not page.is_relative_to(pages.DOCS / "extending")]
@@ -48,7 +49,7 @@ def run(line: str) -> int:
 # Blocks
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+@for_all(ALL_PAGES, name=name_of)
 def test_each_block_has_a_language_that_a_test_covers(page: Path) -> None:
     unknown = [f"{block}: {block.language!r}" for block in pages.blocks(page) if block.language not in LANGUAGES]
     assert not unknown, f"expected one of {LANGUAGES}"
@@ -68,6 +69,7 @@ LIGHT = [
 ]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("page", "line"), LIGHT)
 def test_quick_commands_work(
     page: Path,
@@ -122,7 +124,7 @@ def test_all_commands_of_a_page_work_in_order(page: Path, tmp_path: Path, monkey
             exec(compile(filler + code, name_of(page), "exec"), names)
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+@for_all(ALL_PAGES, name=name_of)
 def test_make_targets_exist(page: Path) -> None:
     found = [(line, block) for block in pages.blocks(page, "sh", "console") for line in pages.commands(block)]
     for line, block in found:
@@ -131,7 +133,7 @@ def test_make_targets_exist(page: Path) -> None:
             assert done.returncode == 0, f"{block}: {line}: {done.stderr}"
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+@for_all(ALL_PAGES, name=name_of)
 def test_other_commands_are_parsed_by_bash(page: Path) -> None:
     for block in pages.blocks(page, "sh"):
         done = subprocess.run(["bash", "-n"], input=block.code, capture_output=True, text=True)
@@ -152,7 +154,7 @@ def faults(line: str) -> list[str]:
     return [f"{verb} {option}" for option in given if option not in known]
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+@for_all(ALL_PAGES, name=name_of)
 def test_verbs_and_options_exist(page: Path) -> None:
     lines = [line for block in pages.blocks(page, "sh", "console") for line in pages.commands(block)]
     lines = [line[line.index("sesame ") :] for line in lines if re.search(r"(^|[\s/])sesame ", line)]
@@ -199,7 +201,7 @@ def test_a_yaml_block_is_a_file_of_sesame_or_a_part_of_one(block: Block, tmp_pat
     assert load(str(file))
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+@for_all(ALL_PAGES, name=name_of)
 def test_json_blocks_are_valid_json(page: Path) -> None:
     for block in pages.blocks(page, "json"):
         assert json.loads(block.code) is not None
@@ -208,7 +210,7 @@ def test_json_blocks_are_valid_json(page: Path) -> None:
 # Links, images, table of contents
 
 
-@pytest.mark.parametrize("page", [*ALL_PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+@for_all([*ALL_PAGES, ROOT / "CHANGELOG.md"], name=name_of)
 def test_links_and_anchors_resolve(page: Path) -> None:
     broken = []
     for target in pages.links(page):
@@ -220,7 +222,7 @@ def test_links_and_anchors_resolve(page: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=name_of)
+@for_all(ALL_PAGES, name=name_of)
 def test_pictures_are_small(page: Path) -> None:
     pictures = [page.parent / target for target in pages.links(page) if Path(target).suffix in (".png", ".svg", ".jpg")]
     large = [

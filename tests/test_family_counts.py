@@ -17,6 +17,7 @@ from training.specs import Decoder, Encoder, ModelTensors, VectorsSpec
 POOLER = {"spanbert_base": 110_891_072, "spanbert_large": 338_048_576}  # family.md counts the pooler too
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_has_the_number_of_parameters_that_it_states(name: str) -> None:
     """Exactly, from BERT-tiny to 530 billion parameters (reference/family.md, D4)."""
@@ -68,6 +69,7 @@ def test_a_recipe_fits_its_cluster_at_every_scale(name: str) -> None:
         assert check(recipe(name, scale), load_cluster("local", ["num_workers=2"])) == []
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_tiny_model_trains_a_step_on_sequences_of_its_recipe(name: str) -> None:
     tiny = recipe(name, "tiny")

@@ -74,6 +74,7 @@ def test_the_installed_command_prints_the_message(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"sesame: cannot import Sesame: {tmp_path}/training.py hides its package training; ")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_directory_without_code_hides_no_package(tmp_path: Path, name: str) -> None:
     """With an editable installation, whose finder is the last one, Python used to import the directory as a package."""

@@ -22,7 +22,7 @@ from orchestration.config import Recipe, compute_digest, load, split_overrides
 from orchestration.jobs import corpus as corpus_stage
 from orchestration.jobs import held_out, stages
 from orchestration.jobs.ablation_trial import FINETUNINGS, LABELS, STEPS, MeasuredScore, MeasureRequest, measure_run
-from orchestration.jobs.job import Job, JobFlags, open_job
+from orchestration.jobs.job import Job, JobFlags, inputs_of, open_job
 from orchestration.jobs.pretrain import train
 from orchestration.launch import StopRequest, ray_session, stop_signals
 from orchestration.planning import workload_of
@@ -86,9 +86,13 @@ def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
         for seed in range(num_seeds)
         for label, row in table.rows.items()
     }
+    inputs = dict[str, str]()  # by digest of the corpus, because listing the files of a text takes time
+    jobs = {key: _with_inputs(job, inputs) for key, job in jobs.items()}
     questions, causes = {}, {}
     for name, measure in table.columns.items():
         held_out_job = _find_held_out_job(table, measure, flags)
+        if held_out_job:
+            held_out_job = _with_inputs(held_out_job, inputs)
         run_json = held_out_job.pretraining().to_json() if held_out_job else ""
         questions[name] = MeasureRequest(measure.kind, measure.of, run_json)
         by = (
@@ -105,6 +109,13 @@ def plan(table: Ablation, flags: JobFlags, num_seeds: int) -> AblationPlan:
     ]
     stage = stages.table(table.name, compute_digest(table), [cell.stage for cell in cells], flags.output_dir)
     return AblationPlan(table, tuple(cells), questions, stage)
+
+
+def _with_inputs(job: Job, inputs: dict[str, str]) -> Job:
+    digest = compute_digest(job.corpus)
+    if digest not in inputs:
+        inputs[digest] = inputs_of(job.corpus)
+    return replace(job, inputs=inputs[digest])
 
 
 def _find_held_out_job(table: Ablation, measure: Measure, flags: JobFlags) -> Job | None:

@@ -62,6 +62,7 @@ class Job:
     of_run: Path | None = None  # the directory of the run that the flags named
     declared: Recipe | None = None  # the recipe before its epochs were converted to steps; None: it has steps only
     has_estimated_steps: bool = False  # whether these steps are estimates, because the corpus does not exist yet
+    inputs: str = ""  # the fingerprint of the text, if it was computed for another job; listing the files takes time
 
     @property
     def tokenizer(self) -> TokenizerSpec:
@@ -126,7 +127,7 @@ class Job:
     def plan(self) -> stages.JobPlan:
         """The stages of this job. Raises BadInput if its text is not specified or does not exist."""
         require_text(self.corpus)
-        plan = stages.plan(self.recipe, self.corpus, inputs_of(self.corpus), self.out)
+        plan = stages.plan(self.recipe, self.corpus, self.inputs or inputs_of(self.corpus), self.out)
         if self.of_run and plan.run.folder.resolve() != self.of_run.resolve():
             changed = next((keys for folder, keys in plan.run.find_others() if folder.name == self.of_run.name), [])
             what = f" ({', '.join(changed[:4])})" if changed else ""

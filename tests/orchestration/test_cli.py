@@ -256,6 +256,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("words", ERRORS)
 def test_invalid_command_gives_one_line_and_exit_code_2(capsys, words):
     assert refused(capsys, *words.split()) == (2, ERRORS[words])
@@ -303,6 +304,7 @@ def test_the_page_for_users_of_other_libraries_has_many_flags() -> None:
     assert len(FLAGS) > 90
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("verb", "theirs", "ours"), FLAGS, ids=lambda each: each)
 def test_each_flag_of_the_page_for_users_of_other_libraries_has_this_answer(
     capsys, verb: str, theirs: str, ours: str

@@ -16,6 +16,7 @@ from pipeline.readers import recognise
 from preprocessing import renames
 from preprocessing.errors import BadInput
 from preprocessing.spec import part
+from tests.for_all import for_all
 from training.evaluation.files import Formats
 from training.evaluation.tasks import Grid, Kinds, SplitRecords, TaskFile
 from training.evaluation.tasks.generation_settings import GenerationSettings
@@ -100,7 +101,7 @@ def test_an_old_option_or_verb_is_refused_with_its_new_name(
     assert capsys.readouterr().err == f"sesame: {old} was renamed to {new} in 0.2\n"
 
 
-@pytest.mark.parametrize("row", [row for row in KEYS if "." in row.old], ids=lambda row: f"{row.kind}-{row.old}")
+@for_all([row for row in KEYS if "." in row.old], name=lambda row: f"{row.kind}-{row.old}")
 def test_an_old_key_is_refused_with_the_full_path_of_the_new_one(row: renames.Rename) -> None:
     """The old key is nested inside the innermost part with an unchanged path."""
     steps = row.old.split(".")

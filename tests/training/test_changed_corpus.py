@@ -85,6 +85,7 @@ CHANGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("kind", CHANGES)
 @pytest.mark.parametrize("at", [7, 19])
 def test_a_corpus_that_changes_during_training_stops_the_run_in_one_line(run: Run, kind: str, at: int) -> None:

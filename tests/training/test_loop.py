@@ -79,7 +79,7 @@ def test_a_run_ends_after_its_last_phase_and_has_learned(run: Run) -> None:
     assert sum(losses(logged)[-10:]) / 10 < losses(logged)[0] - 0.5
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 @pytest.mark.parametrize(
     "machine",
@@ -182,6 +182,7 @@ def test_metrics_have_their_names_and_are_logged_at_their_intervals(run: Run) ->
     assert set(logged[20]) >= {"train/loss", "eval/loss", "ckpt/save_s"}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("make", [lambda run: run, gpt, electra], ids=["bert", "gpt", "electra"])
 def test_a_logged_loss_is_the_mean_over_the_targets_since_the_previous_log(run: Run, make) -> None:
     run = replace(make(run), resume="never", engine=EngineSettings(micro_batch_tokens=100))
@@ -203,6 +204,7 @@ def targets_of(run: Run, step: int) -> dict[str, int]:
     return {loss.kind: sum(loss.count(batch) for batch in batches) for loss in run.losses}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("die_at", [3, 8, 11, 18])
 def test_a_run_interrupted_between_logs_logs_the_same_metrics(run: Run, die_at: int, tmp_path: Path) -> None:
     run = replace(run, log_every=7, save_every=4, async_checkpointing=False)

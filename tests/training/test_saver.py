@@ -96,6 +96,7 @@ ENDS: dict[str, Callable[[pytest.MonkeyPatch, Run], Run]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("end", ENDS)
 def test_no_thread_process_or_file_remains_after_training(
     run: Run, end: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

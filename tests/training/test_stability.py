@@ -179,6 +179,7 @@ class Overflowing(Faulty):
         return StepResult(math.inf, skipped=True, overflow=self.updates < self.smallest_at)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("policy", ["off", "warn", "fail", "skip", "rollback"])
 def test_an_overflow_of_the_loss_scale_is_not_a_spike(run: Run, caplog: pytest.LogCaptureFixture, policy: str) -> None:
     run = short(run, policy, threshold_sigmas=50.0)
@@ -190,6 +191,7 @@ def test_an_overflow_of_the_loss_scale_is_not_a_spike(run: Run, caplog: pytest.L
     assert lines(caplog) == []
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("policy", ["off", "warn", "fail", "skip", "rollback"])
 def test_overflows_do_not_count_as_diverged_updates(run: Run, policy: str) -> None:
     run = short(run, policy, threshold_sigmas=50.0)

@@ -130,6 +130,7 @@ def errors_of(file: tuple[type, Any, str]) -> tuple[frozenset[str], frozenset[st
     return frozenset(kinds), frozenset(texts)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file[2])
 def test_each_message_about_a_wrong_value_has_the_same_form(file: tuple[type, Any, str]) -> None:
     form = re.compile(r"invalid [^:]+: got .+, expected .+; .+|\S+ was renamed to \S+ in 0\.2", re.DOTALL)

@@ -15,6 +15,7 @@ from orchestration.config.keys import find_keys, find_parts, parts, translate
 from orchestration.config.part_checks import UNIONS
 from preprocessing.errors import BadInput
 from preprocessing.spec import kind_of
+from tests.for_all import for_all
 from training.evaluation.files import FORMATS
 from training.formats.keys import get_key
 from training.specs import EngineSettings
@@ -164,7 +165,7 @@ def test_a_cluster_override_with_a_foreign_name_is_refused_with_the_right_key() 
         load_cluster("local", ["cluster.lr=1"])
 
 
-@pytest.mark.parametrize("name", [name for name in FOREIGN if name not in AT_THE_TOP])
+@for_all([name for name in FOREIGN if name not in AT_THE_TOP])
 def test_every_foreign_name_at_the_top_of_a_recipe_is_refused_with_the_right_key(name: str) -> None:
     expected = glossary.OVERRIDES.get(name, (KEYS[name],))[0]
     with pytest.raises(BadInput, match=f"invalid key: got {name}, expected {expected}"):

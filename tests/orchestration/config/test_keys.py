@@ -13,6 +13,7 @@ from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.spec import doc_of, key, spec
 from tests.english import banned_phrases
+from tests.for_all import for_all
 from training.evaluation.tasks import TaskFile
 from training.optimizers import SCHEDULES
 
@@ -36,14 +37,15 @@ def faults(sentence: str) -> list[str]:
     return [rule for rule, holds in rules.items() if not holds] + banned_phrases(sentence)
 
 
-@pytest.mark.parametrize(("part", "key"), EVERY, ids=lambda each: each.name)
-def test_every_key_is_documented_by_one_plain_sentence(part: keys.KeyGroup, key: keys.KeyDoc) -> None:
+@for_all(EVERY, name=lambda each: f"{each[0].name}.{each[1].name}")
+def test_every_key_is_documented_by_one_plain_sentence(each: tuple[keys.KeyGroup, keys.KeyDoc]) -> None:
+    part, key = each
     assert key.doc, f"{part.name}.{key.name}: declare it as `{key.name}: ... = key(default=..., doc=...)`"
     assert faults(key.doc) == [], f"{part.name}.{key.name}: {key.doc}"
     assert key.type
 
 
-@pytest.mark.parametrize("part", keys.parts(), ids=lambda part: part.name)
+@for_all(keys.parts(), name=lambda part: part.name)
 def test_every_part_has_a_docstring_in_plain_English(part: keys.KeyGroup) -> None:
     assert faults(part.doc) == [], f"{part.name}: {part.doc}"
     assert ">>>" not in part.details, f"{part.name}: move the doctest to a method"
@@ -256,6 +258,7 @@ OF_TRANSFORMERS: dict[str, list[tuple[str, str]]] = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(
     ("part", "theirs", "keys_of_both"),
     [(part, *pair) for part, pairs in OF_TRANSFORMERS.items() for pair in pairs],

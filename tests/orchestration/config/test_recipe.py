@@ -31,6 +31,7 @@ from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
 from preprocessing.tokenization import TokenizerSpec
 from tests.family import recipe as shipped
+from tests.for_all import for_all
 from training.losses import Loss
 from training.optimizers import Adafactor, Optimizer
 from training.specs import AlternatingWindow, Architecture, LearnedPositions
@@ -138,7 +139,7 @@ def slips(word):
         yield word[: middle - 1] + word[middle] + word[middle - 1] + word[middle + 1 :]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(20)
 @pytest.mark.parametrize(("reader", "document", "key"), all_documents())
 def test_a_typo_in_any_key_is_reported_with_the_correct_key(tmp_path: Path, reader, document, key):
     head, _, last = key.rpartition(".")
@@ -363,7 +364,7 @@ def test_overrides_of_the_cluster_are_separated_from_those_of_the_recipe():
     assert (cluster.num_workers, cluster.engine.zero_stage) == (5, 3)
 
 
-@pytest.mark.parametrize("name", list_names("recipes"))
+@for_all(list_names("recipes"))
 def test_a_shipped_recipe_has_15_to_55_lines_plus_results_and_the_name_of_its_file(name):
     figures = re.compile(r"^reported_results:\n(?:  .*\n)+\n", re.MULTILINE)
     text = (HOME / "recipes" / f"{name}.yaml").read_text()
@@ -372,12 +373,12 @@ def test_a_shipped_recipe_has_15_to_55_lines_plus_results_and_the_name_of_its_fi
     assert shipped(name).name == name
 
 
-@pytest.mark.parametrize("name", list_names("recipes"))
+@for_all(list_names("recipes"))
 def test_a_shipped_recipe_has_the_parameters_and_citation_of_its_paper(name):
     assert {"parameters", "citation"} <= shipped(name).reported_results.keys()
 
 
-@pytest.mark.parametrize("name", list_names("recipes"))
+@for_all(list_names("recipes"))
 def test_a_shipped_recipe_states_which_training_gave_its_reported_results(name):
     """The results come from this training or another one, or there are none; the recipe must state which."""
     expected = shipped(name).reported_results

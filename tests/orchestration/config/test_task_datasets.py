@@ -66,6 +66,7 @@ def plain(items: list[TaskItem]) -> list[tuple[Any, ...]]:
     return [(item.texts, np.float32(item.gold) if isinstance(item.gold, float) else item.gold) for item in items]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.shared
 @pytest.mark.parametrize("layout", ["saved", "shards"])
 @pytest.mark.parametrize("name", NAMES)

@@ -724,6 +724,7 @@ def test_enwik8_is_split_by_bytes_and_lm1b_by_lines(tmp_path: Path) -> None:
     assert PerplexityText("A sentence .", line_ends=True).words == 4
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "shares"),

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from orchestration.jobs import ablation
+from orchestration.jobs import ablation, job
 from orchestration.jobs.ablation import _TrialProgress
 from orchestration.jobs.ablation_trial import MeasuredScore, MeasureRequest, measure_rise, measure_run
+from orchestration.jobs.job import JobFlags, inputs_of
+from orchestration.reports.ablations.tables import TABLES
 from orchestration.tracking import METRICS_FILE
+from pipeline.spec import Corpus
 from preprocessing.errors import BadInput, DataError
 from tests.training.corpora import mini_corpus, mini_run
 from training.evaluation import load_held_out, probe
@@ -46,6 +49,23 @@ def test_all_trials_share_one_progress_bar_that_also_shows_other_stages() -> Non
         common | {"done": 23, "ended": "0/2 trials", "now": "scores"},
         common | {"done": 60, "ended": "2/2 trials"},
     ]
+
+
+def test_the_files_of_a_text_are_listed_once_for_all_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.txt").write_text("A text.\n")
+    flags = JobFlags(recipe="x", scale="tiny", data=(str(tmp_path / "text.txt"),), output_dir=tmp_path / "out")
+    listed: list[str] = []
+
+    def count(corpus: Corpus) -> str:
+        listed.append(corpus.name)
+        return inputs_of(corpus)
+
+    monkeypatch.setattr(ablation, "inputs_of", count)
+    monkeypatch.setattr(job, "inputs_of", count)
+    plan = ablation.plan(TABLES["albert-sp"], flags, 2)
+    assert len(plan.cells) > 2
+    assert listed == ["text"]
+    assert len({cell.job.plan.text.hash for cell in plan.cells}) == 1
 
 
 def test_rise_of_a_non_finite_loss_is_infinite() -> None:

@@ -93,7 +93,7 @@ def evaluate_on(name: str, world: int, **machine: Any) -> dict[str, float]:
 LAYOUTS: list[tuple[int, dict[str, Any]]] = [(2, {}), (3, {}), (2, {"padding": "padded", "micro_batch_tokens": 64})]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("name", NAMES)
 def test_evaluation_does_not_depend_on_the_number_of_workers(name: str) -> None:
     """ELECTRA's metrics once differed by 5e-3, because each worker sampled its own replacements."""

@@ -167,7 +167,7 @@ def error_of(
     return largest_error(optim, *net, paper, recipe_for_rows()[net], steps, recipe.phases)
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @of_every_recipe
 def test_first_steps_match_the_paper(name: str) -> None:
     assert error_of(name, tuple(range(STEPS))) < TIGHT
@@ -270,6 +270,7 @@ def describe_mismatch(values: Array, law: Distribution) -> str:
     return ""
 
 
+@pytest.mark.one_in(4)
 @of_every_recipe
 def test_initial_weights_match_the_paper(name: str) -> None:
     found = {one: describe_mismatch(values, law) for one, values, law in initial_values(name)}

@@ -15,6 +15,7 @@ from preprocessing.objectives import Denoising, MaskedLM, SpanCorruption
 from preprocessing.packing import Contiguous, SegmentPair
 from preprocessing.tokenization import Unigram, WordPiece
 from tests.family import RECIPES, recipe
+from tests.for_all import for_all
 
 MODELS = Path(__file__).parents[3] / "docs" / "reference" / "models.md"
 
@@ -173,7 +174,7 @@ def test_difference_without_a_sentence_is_listed_by_its_key():
     ]
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_all(RECIPES)
 def test_recipe_does_not_differ_from_itself(name):
     assert len(describe_difference(recipe(name), recipe(name))) == 1
 
@@ -256,7 +257,7 @@ def test_parts_are_described_in_words():
     assert WordPiece(lowercase=False).describe() == "30,522 cased WordPiece tokens"
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@for_all(RECIPES)
 def test_each_recipe_has_an_oracle_and_a_year(name):
     assert family.oracle(recipe(name))
     assert 2018 <= family.row(recipe(name))["year"] <= 2024

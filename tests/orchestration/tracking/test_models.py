@@ -226,6 +226,7 @@ def test_weights_are_copied_to_another_disk(
     assert not os.path.samefile(theirs, own)
 
 
+@pytest.mark.one_in(3)
 @LOADS
 @pytest.mark.parametrize(
     "name", ["bert_base", "albert_base", "ernie_1", "megatron_bert_345m", "electra_base", "t5_base"]

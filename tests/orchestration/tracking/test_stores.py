@@ -124,6 +124,7 @@ def test_a_copied_store_equals_one_that_mlflow_creates(tmp_path: Path, monkeypat
     assert second["experiments"] == [(0, "Default", "file:///artifacts-of-second/0", "active")]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("damage", [b"", b"no database", "cut"])
 def test_a_damaged_template_is_replaced(damage: bytes | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     template = tmp_path / "cache" / "template.db"

@@ -265,6 +265,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("change", "ending"), [*((change, "jsonl") for change in CHANGES), ("truncated", "parquet")])
 def test_input_that_changes_while_it_is_read_is_refused_and_named(
     tmp_path: Path, change: str, ending: str, monkeypatch: pytest.MonkeyPatch

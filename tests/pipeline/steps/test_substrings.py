@@ -81,6 +81,7 @@ def random_texts(seed: int, words: str = "a b c") -> list[str]:
     return sorted(texts)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("words", ["a b c", "a b c d e f g h i j k l m n o p", "a"])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_result_is_that_of_a_search_of_all_windows(tmp_path: Path, seed: int, words: str) -> None:

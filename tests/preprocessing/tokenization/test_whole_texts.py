@@ -55,6 +55,7 @@ def vocab(request: pytest.FixtureRequest) -> Vocab:
     return train(request.param, [*TEXTS[:5], *DRAWN, *WILD])
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("cut", [sentences, lines_as_sentences])
 def test_the_ids_of_a_document_equal_those_of_its_text(vocab: Vocab, cut: object) -> None:
     texts = [*TEXTS, *DRAWN, *WILD]

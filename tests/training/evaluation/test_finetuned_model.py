@@ -99,6 +99,7 @@ def their_logits(kind: str, net: Any, tokenizer: Any, item: TaskItem) -> Tensor:
         return net(**tokenizer(*item.texts, **cut)).logits
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.shared
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(

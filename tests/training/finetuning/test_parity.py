@@ -298,6 +298,7 @@ def task_of(name: str) -> LabeledTask:
     return load_task(name).task  # type: ignore[return-value]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("micro_tokens", [200, 16_384])
 @pytest.mark.parametrize(("net", "name"), [*(("bert", name) for name in FILES), ("gpt2", "sst2")])
 def test_the_first_ten_losses_are_those_of_transformers(net: str, name: str, micro_tokens: int, tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_every_exported_model_type_is_tested() -> None:
     assert tried | newer.TRUNKS.keys() | only_loaded == {format.model_type for format in FORMATS}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", [*ONE_OF_EACH, *newer.TRUNKS])
 def test_the_model_with_its_heads_loads_silently(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
     architecture = exported(case, vocabularies, tmp_path)
@@ -101,6 +102,7 @@ def test_the_model_with_its_heads_loads_silently(case: str, vocabularies: dict[s
     assert type(net).__name__ == architecture
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", [*ONE_OF_EACH, *newer.TRUNKS])
 def test_the_trunk_alone_loads_by_auto_model_silently(case: str, vocabularies: dict[str, Path], tmp_path: Path) -> None:
     architecture = exported(case, vocabularies, tmp_path, heads=False)

@@ -75,6 +75,7 @@ def numbered(spec: ModelSpec) -> tuple[Model, dict[int, tuple[int, ...]]]:
     return model, shapes
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", NETS)
 def test_each_tensor_of_transformers_is_a_separate_tensor_of_ours(
     name: str, vocabs: list[Path], tmp_path: Path

@@ -138,6 +138,7 @@ def assert_alike(model: Model, oracle: Any) -> None:
     torch.testing.assert_close(found, gradients(oracle), rtol=0, atol=1e-5)
 
 
+@pytest.mark.one_in(4)
 @every_case
 def test_an_exported_model_has_our_logits_loss_and_gradients(case: str, pieces: Path, tmp_path: Path) -> None:
     model, oracle = exported(case, pieces, tmp_path)
@@ -146,6 +147,7 @@ def test_an_exported_model_has_our_logits_loss_and_gradients(case: str, pieces: 
     assert_alike(model, oracle)
 
 
+@pytest.mark.one_in(4)
 @every_case
 def test_a_model_of_transformers_has_the_same_logits_loss_and_gradients_here(
     case: str, pieces: Path, tmp_path: Path
@@ -159,6 +161,7 @@ def test_a_model_of_transformers_has_the_same_logits_loss_and_gradients_here(
     assert_alike(model, oracle)
 
 
+@pytest.mark.one_in(4)
 @every_case
 def test_weights_survive_export_and_import_bit_for_bit(case: str, pieces: Path, tmp_path: Path) -> None:
     model, oracle = exported(case, pieces, tmp_path / "ours")
@@ -169,6 +172,7 @@ def test_weights_survive_export_and_import_bit_for_bit(case: str, pieces: Path, 
         assert all(torch.equal(state[name], tensor) for name, tensor in weights(model).items())
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", DECODERS)
 def test_greedy_generation_with_a_cache_equals_that_of_transformers(case: str, pieces: Path, tmp_path: Path) -> None:
     model, oracle = exported(case, pieces, tmp_path)

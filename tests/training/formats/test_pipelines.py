@@ -64,6 +64,7 @@ def exported(name: str, folder: Path) -> Path:
     return folder / "export"
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(("name", "task"), (RECIPES | TASKS).items())
 def test_a_pipeline_gives_an_answer(name: str, task: str, tmp_path: Path) -> None:
     folder = exported(name, tmp_path)

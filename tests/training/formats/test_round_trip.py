@@ -154,6 +154,7 @@ def sampled_changes() -> dict[tuple[str, str], ModelSpec]:
     return found
 
 
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize("model_type", sorted(MODEL_TYPES - ONLY_LOADED))
 def test_transformers_computes_the_logits_of_changed_models(
     model_type: str, vocabs: list[Path], tmp_path: Path
@@ -200,6 +201,7 @@ def test_keys_of_the_training_are_keys_of_models_or_losses() -> None:
     assert {field.name for part in parts for field in fields(part)} >= TRAINS_ONLY
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("key", sorted(TRAINS_ONLY))
 def test_keys_of_the_training_do_not_change_logits(key: str) -> None:
     tried = 0

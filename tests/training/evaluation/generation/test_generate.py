@@ -172,7 +172,7 @@ def assert_alike(found: list[GeneratedText], wanted: list[GeneratedText]) -> Non
 # With a cache and without one.
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*TRUNKS, *OTHERS])
 def test_a_cache_does_not_change_the_tokens(name: str, method: str) -> None:
@@ -358,6 +358,7 @@ def until(ids: list[int], ends: tuple[int, ...]) -> list[int]:
     return ids[: next((at + 1 for at, id in enumerate(ids) if id in ends), len(ids))]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", TRUNKS)
 def test_generation_equals_that_of_transformers(name: str, zero_pad: Path, one_pad: Path, tmp_path: Path) -> None:
     """The prompts have different lengths. They have equal lengths if n-grams may not repeat, because transformers
@@ -376,6 +377,7 @@ def test_generation_equals_that_of_transformers(name: str, zero_pad: Path, one_p
 # A model that predicts a mask after each sequence.
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("segments", "changes"), [(6, {"norm_position": "pre"}), (0, {"embedding_size": 16})])
 def test_a_cache_does_not_change_the_tokens_of_a_masked_language_model(
