@@ -185,6 +185,15 @@ def test_base_size_has_the_same_logits_in_both_directions(family: str, vocabs: d
             losses=(MaskedTokens(),),
             vocab_size=50_265,
         ),
+        "deberta": ModelSpec(
+            model=replace(
+                DEBERTA,
+                position_embedding=DisentangledPositions(position_buckets=256, max_relative_positions=512),
+                **size,
+            ),
+            losses=(MaskedTokens(),),
+            vocab_size=128_100,
+        ),
         "gpt2": ModelSpec(
             model=replace(DECODER, position_embedding=LearnedPositions(max_position_embeddings=1024), **size),
             losses=(NextToken(),),
