@@ -4,7 +4,9 @@
 # `.venv/bin/ray start`, `python` on this PATH is another Python. So the Python of Ray's own workers is tried first: the
 # parent of the parent of this shell is the raylet, whose command line names it. SESAME_PYTHON takes precedence.
 raylet=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$PPID/status" 2>/dev/null)
-of_ray=$(tr '\0' '\n' 2>/dev/null <"/proc/$raylet/cmdline" | sed -n 's/^--python_worker_command=\([^ ]*\) .*/\1/p')
+# Ray puts the path in double quotes if it contains a space
+of_ray=$(tr '\0' '\n' 2>/dev/null <"/proc/$raylet/cmdline" |
+    sed -n 's/^--python_worker_command=\("\([^"]*\)"\|\([^" ]*\)\) .*/\2\3/p')
 tried=""
 for python in "$SESAME_PYTHON" "$of_ray" python python3; do
     path=$(command -v "$python" 2>/dev/null) || continue

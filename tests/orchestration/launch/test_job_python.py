@@ -18,7 +18,8 @@ SUPERVISOR = "import subprocess, sys; sys.exit(subprocess.run(['sh', *sys.argv[1
 
 def run_job(path: str, python_of_ray: str = "", cwd: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `sesame --version` by the script: raylet, supervisor, shell, as in a job of Ray."""
-    option = f"--python_worker_command={python_of_ray} default_worker.py" if python_of_ray else "--no_python"
+    workers = subprocess.list2cmdline([python_of_ray, "default_worker.py"])  # as ray._private.services
+    option = f"--python_worker_command={workers}" if python_of_ray else "--no_python"
     command = [sys.executable, "-c", RAYLET, option, SUPERVISOR, str(SCRIPT), "--version"]
     environment = {"PATH": f"{path}:/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
@@ -40,6 +41,16 @@ def test_a_job_uses_the_python_of_ray(without_sesame: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(f"job: {sys.executable}, Python {sys.version.split()[0]}")
     assert done.stdout.startswith("sesame ")
+
+
+def test_a_job_uses_the_python_of_ray_in_a_directory_with_a_space(without_sesame: str, tmp_path: Path) -> None:
+    python = tmp_path / "a folder" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    done = run_job(without_sesame, str(python))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"job: {python}, Python ")
 
 
 def test_the_path_is_used_if_ray_has_another_python(without_sesame: str) -> None:
