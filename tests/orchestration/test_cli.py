@@ -366,6 +366,7 @@ def test_job_that_does_not_fit_is_refused_before_any_stage(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("verb", ["run", "train"])
 def test_assumed_devices_are_reported(capsys, tmp_path: Path, verb: str) -> None:
     words = [
@@ -1002,6 +1003,7 @@ def test_run_without_task_data_dir_names_the_skipped_tasks(capsys, monkeypatch, 
     assert "left out: glue, squad2: name the directory of their files with --task-data-dir DIR" in caplog.messages
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("verb", ["train", "run"])
 def test_interval_options_change_no_stage(monkeypatch, flags_with_corpus, capsys, verb) -> None:
     asked = []

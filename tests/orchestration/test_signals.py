@@ -109,6 +109,7 @@ def test_outer_cleanup_after_a_stop_is_not_interrupted() -> None:
     assert cleared == [True]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
 def test_stopped_command_prints_one_line(number: int, code: int, tmp_path: Path) -> None:
     """`sesame corpus` once exited with SIGTERM's own status, and its unfinished files stayed."""

@@ -38,6 +38,7 @@ def test_keys_are_completed_after_a_recipe() -> None:
     assert {"optimizer.beta1=", "optimizer.beta2="} == set(complete_line("sesame check gpt2 optimizer.beta"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_zsh_and_fish_show_the_value_of_a_key(shell: str) -> None:
     assert "0.00025" in " ".join(complete_line("sesame train gpt2 optimizer.learning_r", shell=shell))

@@ -156,6 +156,7 @@ def test_a_beam_option_that_cannot_be_false_is_refused(name: str, message: str) 
         check_options(BeamSettings(options={name: False}).arguments)
 
 
+@pytest.mark.slow
 def test_an_unreachable_job_server_is_a_one_line_error(tmp_path: Path) -> None:
     more = ["--job_server_timeout=1", "--environment_type=EXTERNAL", "--environment_config=127.0.0.1:1"]
     arguments = ["--runner=PortableRunner", "--job_endpoint=127.0.0.1:1", *more]

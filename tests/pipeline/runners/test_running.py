@@ -261,6 +261,7 @@ def test_no_connection_is_tried_without_the_address_of_a_job_server(
     check_here(args)
 
 
+@pytest.mark.slow
 def test_a_job_server_may_start_a_moment_later() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

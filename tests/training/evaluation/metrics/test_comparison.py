@@ -57,6 +57,7 @@ def test_equal_arguments_give_equal_results_and_swapped_models_the_opposite_diff
     )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["accuracy", "margin"])
 def test_intervals_over_questions_cover_the_true_difference(kind: str) -> None:
     """400 pairs of models with a true difference: 95 % of the intervals contain it, up to the error of 400 draws."""
