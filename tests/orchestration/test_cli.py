@@ -258,7 +258,11 @@ ERRORS = {
 
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("words", ERRORS)
-def test_invalid_command_gives_one_line_and_exit_code_2(capsys, words):
+def test_invalid_command_gives_one_line_and_exit_code_2(capsys, words, tmp_path, monkeypatch):
+    """The directory has no `work`: after `make demo`, that of the checkout has runs, which messages name."""
+    for name in ("docs", "README.md"):
+        (tmp_path / name).symlink_to(Path(__file__).resolve().parents[2] / name)
+    monkeypatch.chdir(tmp_path)
     assert refused(capsys, *words.split()) == (2, ERRORS[words])
 
 
