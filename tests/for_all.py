@@ -9,7 +9,7 @@ import pytest
 def for_all(cases: Iterable[Any], name: Callable[[Any], object] = str) -> Callable[[Callable[[Any], None]], Any]:
     """Make one test of a check of one case; it reports every case that fails, by name.
 
-    The check has no fixtures. There must be a case.
+    The check has no fixtures and skips no case: a skip is a failure. There must be a case.
 
     >>> @for_all([1, 2, 3], name="number {}".format)
     ... def test_numbers_are_small(number):
@@ -29,7 +29,7 @@ def for_all(cases: Iterable[Any], name: Callable[[Any], object] = str) -> Callab
             for case in listed:
                 try:
                     check(case)
-                except (Exception, pytest.fail.Exception) as error:
+                except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
                     words = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
                     failures.append(f"{name(case)}: {words}")
             assert listed, "no cases"

@@ -17,6 +17,7 @@ from pipeline.spec import Corpus
 from preprocessing.errors import BadInput
 from preprocessing.files import parse_json, read_object, write_atomic
 from preprocessing.tokenization import TokenizerSpec, vocab_from_file
+from training.run import CHECKPOINTS, steps
 
 MARK = "stage.json"
 CODE = "code.json"  # digests of the source files of its parts when it started
@@ -68,7 +69,7 @@ class JobStage:
         checkpoint."""
         if self.name != "run":
             return self.state != "due"
-        return self.state == "done" or any(any(self.folder.glob(pattern)) for pattern in ("checkpoints/*", "weights-*"))
+        return self.state == "done" or bool(steps(self.folder / CHECKPOINTS))
 
     def begin(self, anew: bool = False) -> None:
         """Store the digests of the code, unless the directory has results of earlier code; `anew` replaces them."""

@@ -37,7 +37,6 @@ def test_bits_cover_every_recipe_and_layout() -> None:
     assert sorted(RECORDED["layouts"]) == sorted(cell.name for cell in bits.cells())
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", RECIPES)
 def test_tensors_counts_and_export_of_a_recipe_are_the_recorded_ones(name: str) -> None:
     assert bits.differences(RECORDED["facts"][name], bits.facts(name)) == []

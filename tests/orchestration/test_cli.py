@@ -165,8 +165,8 @@ ERRORS = {
     f"{RECIPES}; use the recipe roberta_base; for these weights, download them and add init_checkpoint=DIR",
     "train EleutherAI/gpt-neo-125m": "invalid recipe: got EleutherAI/gpt-neo-125m, which is not a file, "
     f"{RECIPES}; download the model, because names on a hub are not read, and use RECIPE init_checkpoint=DIR",
-    "export roberta_base_tiny-de40f3d1 x --output-dir /missing": "invalid RUN: got roberta_base_tiny-de40f3d1, "
-    "expected the name or the MLflow ID of a run in /missing/runs; name the directory of its results with --output-dir",
+    "export roberta_base_tiny-de40f3d1 x": "invalid RUN: got roberta_base_tiny-de40f3d1, expected the name or the "
+    "MLflow ID of a run in work/runs; name the directory of its results with --output-dir",
     "train gpt2 --log-every": "invalid --log-every: got no value, expected one; see `sesame train --help`",
     "check gpt2 --quux red": "invalid option: got --quux, expected an option of `sesame check`; see `sesame "
     "check --help`",

@@ -72,7 +72,7 @@ def test_damaged_trial_result_gives_a_one_line_error(
 def test_unreadable_code_record_counts_as_changed_code(tmp_path: Path) -> None:
     """A file of 200,000 brackets once caused a RecursionError in every command."""
     stage = stages.JobStage("run", tmp_path, "bert", {})
-    (stage.folder / "checkpoints/step-2").mkdir(parents=True)
+    (stage.folder / "checkpoints/step-000000002").mkdir(parents=True)
     for text in KINDS.values():
         (stage.folder / stages.CODE).write_text(text)
         stage.find_changed_code()

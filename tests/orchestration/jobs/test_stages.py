@@ -183,7 +183,7 @@ def test_stage_made_by_other_code_is_reported_with_the_changed_files(tmp_path: P
     assert "preprocessing/masking/token.py" in stage.code
     assert {"training/losses/masked_tokens.py", "training/losses/heads/masked_tokens.py"} <= set(stage.code)
     stage.begin()
-    (stage.folder / "checkpoints/step-2").mkdir(parents=True)
+    (stage.folder / "checkpoints/step-000000002").mkdir(parents=True)
     assert stage.find_changed_code() == []
     edited = replace(stage, code={**stage.code, "preprocessing/masking/token.py": "edited"})
     assert list(edited.describe())[1] == (
@@ -202,7 +202,7 @@ def test_run_that_stopped_before_its_first_checkpoint_takes_the_code_of_the_next
     mended = replace(stage, code={**stage.code, "preprocessing/masking/token.py": "mended"})
     assert list(mended.describe()) == [f"run: incomplete, resumes ({stage.folder})"]
     mended.begin()
-    (stage.folder / "checkpoints/step-2").mkdir(parents=True)
+    (stage.folder / "checkpoints/step-000000002").mkdir(parents=True)
     assert mended.find_changed_code() == []
     assert stage.find_changed_code() == ["preprocessing/masking/token.py"]
 
@@ -210,7 +210,7 @@ def test_run_that_stopped_before_its_first_checkpoint_takes_the_code_of_the_next
 def test_damaged_code_record_is_reported(tmp_path: Path):
     stage = make_plan(tmp_path).run
     stage.begin()
-    (stage.folder / "weights-2").mkdir()
+    (stage.folder / "checkpoints/step-000000002").mkdir(parents=True)
     (stage.folder / "code.json").write_bytes(b'{"a": "\x80')
     assert stage.find_changed_code() == ["code.json"]
 

@@ -165,7 +165,6 @@ def plain(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     return train_plainly(corpus, tmp_path_factory.mktemp("plain"), ["bert"], phases=SHORT, eval_every=3)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_two_workers_learn_the_same_as_one_plain_process(cell: Cell, seen, plain) -> None:
     folder, runs = seen
