@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ from training.spikes import highest_loss, remember_update, skip_spikes, spikes_o
 from training.state import State, TrainingResult
 from training.step_work import StepWork, measure_step
 from training.tally import MetricsTally, mean_metrics, sums_of
-from training.update import NOT_MADE, Update, advance
+from training.update import NOT_MADE, Update, advance, count_skipped
 
 __all__ = ["Callbacks", "Run", "State", "TrainingResult", "evaluate", "pretrain"]
 
@@ -152,6 +153,7 @@ class Pretraining:
         self.log = log if engine.rank == 0 else ignore_metrics
         self.state = _resume(run, engine)
         self.first_step = self.saved_step = self.state.step
+        self.unread: list[Update] = []  # updates whose results were not read, because that waits for the device
         self.saver = resources.enter_context(closing(_saver(run, engine)))
         self.meter = Meter(run.model, run.vocab_size, _peak(run, engine))
         self.tally = MetricsTally(engine)
@@ -177,7 +179,6 @@ class Pretraining:
                 continue
             self.state = remember_update(self.run, self.state, update)
             self._log_update(step, update)
-            self._check_progress()
             self._run_periodic_work(step)
             if self._stops_early():
                 break
@@ -219,11 +220,31 @@ class Pretraining:
             update = NOT_MADE
         else:
             update = self.learner.learn(step, batches, step_work.targets, highest_loss(self.run, self.state))
-        self.state = advance(self.state, step_work.work, update)
+        self.state = advance(self.state, step_work.work)
+        self.unread.append(update)
+        if self._reads_results():
+            self._read_results()
         if update.is_read:
             self.meter.add(step_work.work)
             self.saver.prepare()
         return update
+
+    def _reads_results(self) -> bool:
+        """Whether the host must know now which updates were skipped. Otherwise it runs ahead of the device."""
+        run = self.run
+        every = (run.log_every, run.eval_every, run.save_every, run.keep_checkpoint_every, run.save_weights_every)
+        return run.loss_spikes.policy != "off" or any(map(self._is_due, every))
+
+    def _read_results(self) -> None:
+        """Count the skipped updates since the last call.
+
+        Raises Diverged after MAX_SKIPPED_IN_ROW skipped updates, unless `loss_spikes` limits them.
+        """
+        unread, self.unread = self.unread, []
+        for update in unread:
+            self.state = count_skipped(self.state, update)
+            if self.state.skipped_in_row == MAX_SKIPPED_IN_ROW and self.run.loss_spikes.policy in ("off", "warn"):
+                self._stop_diverged()
 
     def _handle_spikes(self, update: Update) -> bool:
         """Apply the policy of `run.loss_spikes` to an update. Return whether training was rolled back."""
@@ -271,16 +292,14 @@ class Pretraining:
             self.state = replace(self.state, sums={}, loss=metrics["train/loss"])
         self.log(self.state.step, metrics)
 
-    def _check_progress(self) -> None:
-        """Raise Diverged after MAX_SKIPPED_IN_ROW skipped updates, unless `loss_spikes` limits them."""
-        run = self.run
-        if self.state.skipped_in_row == MAX_SKIPPED_IN_ROW and run.loss_spikes.policy in ("off", "warn"):
-            self.saver.finish()
-            raise Diverged(
-                f"{run.folder}: the last {MAX_SKIPPED_IN_ROW} of {self.state.step} updates had no finite gradient; "
-                f"lower optimizer.learning_rate (it is {run.optimizer.learning_rate:g}) or raise "
-                f"optimizer.warmup_steps (it is {run.optimizer.warmup_steps})"
-            )
+    def _stop_diverged(self) -> NoReturn:
+        self.saver.finish()
+        optimizer = self.run.optimizer
+        raise Diverged(
+            f"{self.run.folder}: {MAX_SKIPPED_IN_ROW} updates in a row, of {self.state.step}, had no finite gradient; "
+            f"lower optimizer.learning_rate (it is {optimizer.learning_rate:g}) or raise "
+            f"optimizer.warmup_steps (it is {optimizer.warmup_steps})"
+        )
 
     def _run_periodic_work(self, step: int) -> None:
         """Run the evaluation, samples, weights and checkpoint that are due after this step."""
@@ -336,6 +355,7 @@ class Pretraining:
         if self.profiler.is_recording:
             self._report("profile")
         self.profiler.finish()
+        self._read_results()
         self._report("checkpoint")  # an earlier checkpoint may still be in progress
         is_trained = self.state.step > self.first_step
         if is_trained:
@@ -424,7 +444,7 @@ class Learner:
                 engine.backward(objective)
         with record_phase("optimizer"):
             result = engine.step(rate_at(run.optimizer, run.phases, step))
-        if result.skipped and checks_spikes:  # the memory must not contain the skipped sequences
+        if checks_spikes and result.skipped:  # the memory must not contain the skipped sequences
             net_of(engine.model).load_memory_state(memory, next(engine.model.parameters()).device)
         return Update(result, loss, sums)
 

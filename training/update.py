@@ -23,14 +23,17 @@ class Update:
 NOT_MADE = Update(StepResult(math.nan, skipped=True), is_read=False)
 
 
-def advance(state: State, work: BatchWork, update: Update) -> State:
-    """The state after a step, whether its update was applied or skipped."""
+def advance(state: State, work: BatchWork) -> State:
+    """The state after a step, whether its update was applied or skipped. `count_skipped` adds which of them it was."""
+    return replace(state, step=state.step + 1, tokens=state.tokens + work.read)
+
+
+def count_skipped(state: State, update: Update) -> State:
+    """The state that also counts this update if it was skipped. It reads the result from the device."""
     skipped = update.result.skipped
     diverges = skipped and not update.result.overflow
     return replace(
         state,
-        step=state.step + 1,
-        tokens=state.tokens + work.read,
         skipped=state.skipped + skipped,
         skipped_in_row=state.skipped_in_row + update.is_read if diverges else 0,
     )

@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -127,7 +127,8 @@ class Worker:
             from training.engines import load_deepspeed
 
             import_all(training.formats)
-            load_deepspeed()
+            if self.world > 1:  # a single worker rarely needs it
+                load_deepspeed()
 
     def poll(self) -> WorkerStatus:
         """The last logged step, the heartbeat, and the events and warnings since the last call."""
@@ -185,18 +186,19 @@ class Worker:
         return f"{self.activity} {self.done + 1}" if self.activity == STEP else self.activity
 
     def _train(self, run: Run, tracked: TrackedRun) -> "TrainingResult":
-        self._report_stage("importing DeepSpeed")
-        from training.engines import DeepSpeedEngine, connect, mesh_of
+        self._report_stage("importing torch")
+        from training.engines import is_alone, load_deepspeed, open_engine
         from training.formats import describe_model
         from training.loop import Callbacks, pretrain
 
+        if not is_alone(run.engine, self.world):
+            self._report_stage("importing DeepSpeed")
+            load_deepspeed()
         steps = StepReporter(run, self.events.append)
         self._report_stage(MEETING)
-        connect(run.engine)
-        self._report_stage("building the model")
-        mesh = mesh_of(run.engine)
-        model = describe_model(run, mesh.share, mesh.line.stage)
-        engine = DeepSpeedEngine(model, run.optimizer, run.engine)
+        engine = open_engine(
+            partial(describe_model, run), run.optimizer, run.engine, self.world, report=self._report_stage
+        )
         self.timer.attach(engine.model, run.engine.device)
         tags = hardware() | _gpus(run, self.world)
         metrics = MetricLog(Path(run.folder), tracked, tags=tags) if self.rank == 0 else None

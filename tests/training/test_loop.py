@@ -268,7 +268,7 @@ def test_a_nonfinite_step_is_skipped_and_counted(run: Run) -> None:
 
 def test_ten_skipped_steps_in_a_row_stop_the_run_without_a_checkpoint(run: Run) -> None:
     with pytest.raises(
-        Diverged, match=r"the last 10 of 14 updates had no finite gradient; lower optimizer.learning_rate"
+        Diverged, match=r"10 updates in a row, of 14, had no finite gradient; lower optimizer.learning_rate"
     ):
         train(replace(run, save_every=2), poison=range(4, 20))
     resumed, _ = train(replace(run, save_every=2))

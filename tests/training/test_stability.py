@@ -204,8 +204,8 @@ def test_overflows_do_not_count_as_diverged_updates(run: Run, policy: str) -> No
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("off", "the last 10 of 15 updates had no finite gradient"),
-        ("warn", "the last 10 of 15 updates had no finite gradient"),
+        ("off", "10 updates in a row, of 15, had no finite gradient"),
+        ("warn", "10 updates in a row, of 15, had no finite gradient"),
         ("fail", "step 6: grad_norm nan is not finite"),
         ("skip", "more than 2 of the last 8 batches were skipped"),
     ],
@@ -236,6 +236,10 @@ def engine_with_scaler(scaler: Any, monkeypatch: pytest.MonkeyPatch) -> DeepSpee
     return engine
 
 
+def numbers(result: StepResult) -> tuple[float, bool, bool]:
+    return result.grad_norm, result.skipped, result.overflow
+
+
 def step_result(engine: DeepSpeedEngine[Any], loss: float, gradient: float) -> StepResult:
     """The result of a step with this loss and gradient."""
     applied = math.isfinite(gradient)
@@ -259,7 +263,7 @@ def scale_from_4(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_an_update_is_an_overflow_only_while_the_loss_scale_can_decrease(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with_scaler(scale_from_4(monkeypatch), monkeypatch)
-    assert step_result(engine, 1.0, 2.0) == StepResult(2.0, skipped=False, overflow=False)
+    assert numbers(step_result(engine, 1.0, 2.0)) == (2.0, False, False)
     found = [step_result(engine, 1.0, math.inf).overflow for _ in range(4)]
     assert found == [True, True, False, False]  # scales 4 and 2, and then 1, which is the minimum
     assert engine.optimizer.loss_scaler.cur_scale == 1.0
@@ -276,7 +280,7 @@ def test_a_nonfinite_loss_does_not_change_the_loss_scale(loss: float, monkeypatc
 
 def test_a_static_loss_scale_never_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = engine_with_scaler(SimpleNamespace(dynamic=False, update_scale=lambda overflow: None), monkeypatch)
-    assert step_result(engine, 1.0, math.inf) == StepResult(math.inf, skipped=True, overflow=False)
+    assert numbers(step_result(engine, 1.0, math.inf)) == (math.inf, True, False)
 
 
 def test_a_rollback_uses_the_newest_checkpoint_before_the_skipped_steps(run: Run) -> None:

@@ -1,7 +1,7 @@
 """Engines, which manage weights, optimizer and the communication between workers behind one protocol.
 
 Read engine.py (the protocol), then local.py (one process, the reference), then deepspeed.py (ZeRO 0 to 3) and mesh.py
-(groups of workers that share a model). loopback.py connects the workers of one machine. fragments.py reads and writes
+(groups of workers that share a model). opening.py chooses the engine of a run. loopback.py connects the workers of one machine. fragments.py reads and writes
 checkpoint files, and local_shards.py determines each worker's part of a checkpoint. deepspeed_import.py imports
 DeepSpeed at its first use.
 """
@@ -13,6 +13,7 @@ from training.engines.fragments import CheckpointFragment, Fragments, Seal, Tens
 from training.engines.local import LocalEngine
 from training.engines.local_shards import Copy, tensor_shares_of
 from training.engines.mesh import mesh_of
+from training.engines.opening import is_alone, open_engine
 
 __all__ = [
     "CheckpointFragment",
@@ -25,9 +26,11 @@ __all__ = [
     "StepResult",
     "TensorSlice",
     "connect",
+    "is_alone",
     "load_deepspeed",
     "memory_in",
     "mesh_of",
+    "open_engine",
     "tensor_shares_of",
     "to_tensors",
     "write",

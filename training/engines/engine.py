@@ -1,7 +1,7 @@
 """The protocol between the training loop and an engine, and functions that all engines share."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 import torch
@@ -18,13 +18,29 @@ M = TypeVar("M", bound=nn.Module)
 """A model for pretraining or fine-tuning. Its `trunk` is a Backbone, and it computes a Score for each of its losses."""
 
 
-@dataclass(frozen=True)
 class StepResult:
-    """The result of one optimizer step."""
+    """The result of one optimizer step. The first access to its numbers waits for the device if they are there.
 
-    grad_norm: float  # global norm of the gradient before clipping
-    skipped: bool  # True: the gradient was not finite, and the weights are unchanged
-    overflow: bool = False  # True: the step was skipped, and the loss scale was lowered because it may be too large
+    >>> StepResult(float("inf")).skipped, StepResult(torch.tensor(2.0)).grad_norm
+    (True, 2.0)
+    """
+
+    overflow: bool  # True: the step was skipped, and the loss scale was lowered because it may be too large
+
+    def __init__(self, grad_norm: float | Tensor, skipped: bool | None = None, overflow: bool = False) -> None:
+        """`skipped` None: the step was skipped if the norm is not finite."""
+        self._norm, self._skipped, self.overflow = grad_norm, skipped, overflow
+
+    @property
+    def grad_norm(self) -> float:
+        """Global norm of the gradient before clipping."""
+        self._norm = float(self._norm)
+        return self._norm
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the gradient was not finite, so that the weights are unchanged."""
+        return not math.isfinite(self.grad_norm) if self._skipped is None else self._skipped
 
 
 class Engine(Protocol[M]):

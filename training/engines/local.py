@@ -1,4 +1,4 @@
-"""The plain engine: one process, float32, no DeepSpeed."""
+"""The engine of a single process, without DeepSpeed: nothing is divided, so that nothing is copied or exchanged."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ from preprocessing.schema import Batch
 from training.architectures import set_recompute
 from training.engines import local_shards
 from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
+from training.engines.flat_parameters import FlatParameters
 from training.engines.fragments import CheckpointFragment, Fragments
 from training.engines.local_shards import Copy
 from training.model import Model, materialize, net_of, parameter_groups
@@ -18,27 +19,36 @@ from training.optimizers import Optimizer
 from training.score import Score
 from training.specs import EngineSettings
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
 
 class LocalEngine(Generic[M]):
-    """One process in float32, for fine-tuning and debugging. It is the reference of the parity tests.
+    """One process in float32 or bf16. It is the reference of the parity tests.
 
-    `groups` are the parameter groups of the optimizer; the default is the result of `parameter_groups`.
+    Without `groups`, it pretrains: the parameters are flat (flat_parameters.py), and an update does not wait for the
+    device. With `groups` (parameter groups of the optimizer, for fine-tuning in float32), parameters may be frozen and
+    thawed between updates.
     """
 
     def __init__(
         self, model: M, spec: Optimizer, machine: EngineSettings, groups: Sequence[dict[str, Any]] | None = None
     ) -> None:
-        assert machine.precision == "fp32", "bf16 needs float32 master weights, which only DeepSpeed has"
-        self.device = torch.device(machine.device)
+        assert machine.precision in DTYPES, "fp16 needs a loss scale, which only DeepSpeed has"
+        assert groups is None or machine.precision == "fp32", "bf16 needs master weights, which only pretraining has"
+        self.device, dtype = torch.device(machine.device), DTYPES[machine.precision]
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
-            materialize(model, lambda value: nn.Parameter(value.to(self.device)))
-        self.model, self.clip = model.to(self.device), spec.max_grad_norm
+            materialize(model, lambda value: nn.Parameter(value.to(self.device, dtype)))
+        self.model, self.clip = model.to(self.device, dtype), spec.max_grad_norm or math.inf
         set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = self.data_rank, self.data_world = 0, 1
         self.counts = True
         self.zero: int | str = "none"
-        self.optimizer = spec.build(groups or parameter_groups(model, spec.weight_decay, spec.weight_decay_params))
+        self.flat: FlatParameters | None = None
+        if groups is None:
+            default = parameter_groups(model, spec.weight_decay, spec.weight_decay_params)
+            self.flat = FlatParameters(model, default)
+        self.optimizer = spec.build(self.flat.optimizer_groups if self.flat else groups or ())
 
     def forward(self, batch: Batch) -> dict[str, Score]:
         return self.model(to_tensors(batch, self.device))
@@ -48,14 +58,34 @@ class LocalEngine(Generic[M]):
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
+        if self.flat:
+            self.flat.collect()
 
     def step(self, rate: float) -> StepResult:
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip or math.inf))
+        set_rate(self.optimizer, rate)
+        return self._step_flat(self.flat) if self.flat else self._step()
+
+    @torch.no_grad()
+    def _step_flat(self, flat: FlatParameters) -> StepResult:
+        """Update the flat parameters. If the gradient is not finite, the optimizer changes nothing: the device decides
+        it, and the host does not wait for that."""
+        norm = torch.nn.utils.get_total_norm(flat.gradients)
+        if self.clip < math.inf:
+            factor = (self.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
+            for group in flat.groups:
+                group.gradient.mul_(factor)
+        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # as torch.amp.GradScaler
+        self.optimizer.step()
+        flat.publish()
+        flat.clear()
+        return StepResult(norm)
+
+    def _step(self) -> StepResult:
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip))
         if math.isfinite(norm):
-            set_rate(self.optimizer, rate)
             self.optimizer.step()
         self.optimizer.zero_grad()
-        return StepResult(norm, skipped=not math.isfinite(norm))
+        return StepResult(norm)
 
     def reduce_sums(self, values: Sequence[float]) -> list[float]:
         return [float(value) for value in values]
@@ -68,13 +98,16 @@ class LocalEngine(Generic[M]):
     def load(self, fragments: Fragments, memory: Mapping[str, Tensor]) -> None:
         local_shards.load(self._flats(), self.optimizer, fragments)
         local_shards.load_buffers(self.model, fragments)
+        if self.flat:
+            self.flat.publish()
         net_of(self.model).load_memory_state(memory, self.device)
 
     def _flats(self) -> Iterator[local_shards.FlatParameter]:
-        return local_shards.parameters(self.model, self.optimizer)
+        return self.flat.flats(self.optimizer) if self.flat else local_shards.parameters(self.model, self.optimizer)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, weight.detach().cpu()) for name, weight in self.model.named_parameters())
+        named = dict(self.flat.weights()) if self.flat else {}
+        return ((name, named.get(name, weight).detach().cpu()) for name, weight in self.model.named_parameters())
 
     def full_state(self) -> dict[str, Tensor]:
         return dict(self.weights())
