@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from preprocessing.collate import collate_padded, collate_unpadded
 from preprocessing.errors import BadInput
+from preprocessing.fixed_shapes import MicroBatchShape, RowSizes, choose_shape, make_batches
 from preprocessing.manifest import Manifest
 from preprocessing.order import rank_slice
 from preprocessing.rows import ExampleDataset
@@ -22,6 +23,7 @@ from training.specs import EngineSettings, Phase
 log = logging.getLogger(__name__)
 
 _MIN_SEQUENCES: Final = 16  # minimum number of sequences per stream in an evaluation, if there are enough
+_SAMPLED_ROWS: Final = 2_048  # sequences whose sizes determine the shape of micro-batches; made in about a second
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Loader:
     pad: int  # ID of the padding token
     rank: int
     world: int
+    shapes: Mapping[int, MicroBatchShape] = field(default_factory=dict)  # of fixed micro-batches, by sequence length
 
     def at(self, step: int) -> list[Batch]:
         """This worker's micro-batches of a step; steps are counted from 0 over all phases."""
@@ -133,6 +136,8 @@ class Loader:
 
     def _micro(self, samples: Sequence[Row], length: int, num_rows: int) -> list[Batch]:
         """Micro-batches of this worker's samples; `num_rows` is the number of sequences over all workers."""
+        if length in self.shapes:
+            return make_batches(samples, self.shapes[length], self.pad)
         tokens = (
             2 * length if "source_input_ids" in samples[0] else length
         )  # source and target each have at most `length`
@@ -248,4 +253,34 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
         length: ExampleDataset(store, vocab, run.sampling, length)
         for length in {phase.seq_length for phase in run.phases}
     }
-    return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world)
+    shapes = _choose_shapes(run, rows_by_length) if fixes_shapes(run.engine, world) else {}
+    return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world, shapes)
+
+
+def fixes_shapes(machine: EngineSettings, world: int) -> bool:
+    """Whether all micro-batches of a sequence length have the same shape: on a single GPU, unless `padding` differs.
+
+    Raises BadInput for several workers, which must have the same number of micro-batches.
+    """
+    if machine.padding == "fixed" and world > 1:
+        raise BadInput(f"invalid engine.padding: got fixed, expected unpadded with {world} workers; set it to unpadded")
+    return machine.padding == "fixed" or (machine.padding == "auto" and machine.device == "cuda" and world == 1)
+
+
+def _choose_shapes(run: Run, rows_by_length: Mapping[int, ExampleDataset]) -> dict[int, MicroBatchShape]:
+    """The shape of micro-batches for each sequence length, from the first sequences of the training.
+
+    It is empty for sequences that continue each other, because each has its place in the micro-batches.
+    """
+    shapes = dict[int, MicroBatchShape]()
+    for phase in run.phases:
+        rows, length = rows_by_length[phase.seq_length], phase.seq_length
+        if length in shapes or rows.sampling.packing.ordered:
+            continue
+        count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
+        sizes = RowSizes.of([rows.row(*address) for address in rows.addresses(0, count)])
+        of_step: float = phase.global_batch_size
+        if phase.batch_unit == "token":
+            of_step *= length / float(sizes.tokens.mean())
+        shapes[length] = choose_shape(sizes, round(of_step), length, run.engine.micro_batch_tokens)
+    return shapes

@@ -6,6 +6,7 @@ from itertools import islice
 
 import numpy as np
 
+from preprocessing.fixed_shapes import real_lengths
 from preprocessing.schema import Batch
 from training.losses import Loss
 from training.meter import BatchWork
@@ -59,10 +60,10 @@ def measure_step(
 
 def _measure_work(batches: Sequence[Batch], targets: int) -> BatchWork:
     """The work of this worker's batches. `targets` is the number of states that are projected to the vocabulary."""
-    length_B = np.concatenate([batch["lengths"] for batch in batches]).astype(np.int64)
+    length_B = np.concatenate([real_lengths(batch) for batch in batches])
     source_B = np.zeros_like(length_B)
     if "source_lengths" in batches[0]:
-        source_B = np.concatenate([batch["source_lengths"] for batch in batches]).astype(np.int64)
+        source_B = np.concatenate([real_lengths(batch, "source_") for batch in batches])
     return BatchWork(
         tokens=int(length_B.sum()),
         squares=int((length_B**2).sum()),

@@ -1,8 +1,8 @@
 """Model architectures, which compute hidden states from batches.
 
 Read backbone.py (the common base class), then layout.py, attention.py, feed_forward.py, block.py and transformer.py
-(BERT, GPT). made.py creates modules from
-the tensors that an architecture declares. encoder_decoder.py (BART, T5, MASS), relative.py (Transformer-XL),
+(BERT, GPT). made.py creates modules from the tensors that an architecture declares. host_columns.py reads columns of a
+batch without waiting for a device. encoder_decoder.py (BART, T5, MASS), relative.py (Transformer-XL),
 two_stream.py (XLNet), disentangled.py (DeBERTa) and generator_discriminator.py (ELECTRA) build on them. cache.py
 contains the key-value cache for generation. training/specs/ defines the keys of each architecture.
 """
@@ -16,6 +16,7 @@ from training.architectures.encoder_decoder import EncoderDecoderModel
 from training.architectures.feed_forward import apply_activation
 from training.architectures.fused import FusedModule
 from training.architectures.generator_discriminator import GeneratorDiscriminatorModel
+from training.architectures.host_columns import DeviceBatch, host_of
 from training.architectures.linears import Embedding, SplitTable, Table, whole
 from training.architectures.made import add_modules
 from training.architectures.parameter_slices import ParameterSlice, cut_net
@@ -33,6 +34,7 @@ __all__ = [
     "ONLY",
     "WHOLE",
     "Backbone",
+    "DeviceBatch",
     "Embedding",
     "FusedModule",
     "KVCache",
@@ -48,6 +50,7 @@ __all__ = [
     "build",
     "cut_net",
     "cut_stages",
+    "host_of",
     "set_chunks",
     "set_recompute",
     "sinusoids",

@@ -8,7 +8,7 @@ batch, the tokens of each side are contiguous.
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from training.architectures.attention import Attention
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
+from training.architectures.host_columns import DeviceBatch
 from training.architectures.kinds import make_attention
 from training.architectures.layout import BatchLayout, incremental_layout, layout, spread
 from training.architectures.linears import Table, TokenTable
@@ -25,6 +26,8 @@ from training.architectures.recompute import RecomputedBlocks
 from training.architectures.relative import sinusoids
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.specs import Architecture, EncoderDecoder, Init
+
+T = TypeVar("T")  # a tensor or an array
 
 
 class EncoderDecoderModel(Backbone):
@@ -216,7 +219,12 @@ class Seq2SeqStack(nn.Module):
 
 def source_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The encoder's columns of a batch, without the prefix `source_`; empty if the batch has no source."""
-    return {name.removeprefix("source_"): x for name, x in batch.items() if name.startswith("source_")}
+    columns = _without_prefix(batch)
+    return DeviceBatch(columns, _without_prefix(batch.host)) if isinstance(batch, DeviceBatch) else columns
+
+
+def _without_prefix(columns: Mapping[str, T]) -> dict[str, T]:
+    return {name.removeprefix("source_"): x for name, x in columns.items() if name.startswith("source_")}
 
 
 def mask_source(rows: BatchLayout, seen: Tensor) -> BatchLayout:

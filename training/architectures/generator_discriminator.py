@@ -114,7 +114,7 @@ class GeneratorDiscriminatorModel(InputEmbeddings):
 
     @torch.no_grad()
     def _sample(self, hidden: Tensor, batch: Mapping[str, Tensor], head: nn.Module, table_VD: Table) -> Tensor:
-        excluded_M = None if self.trunk.allow_correct else batch["targets"]
+        excluded_M = None if self.trunk.allow_correct else batch["targets"].clamp(min=0)  # filler has negative targets
         uniform_M = None if self.training else draw_uniform(batch)
         return head.sample(hidden, batch, table_VD, excluded_M, uniform_M)  # type: ignore[operator]  # a method
 

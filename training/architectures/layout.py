@@ -16,6 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from training.architectures import flex
 from training.architectures.cache import KVCacheView
+from training.architectures.host_columns import host_of
 from training.architectures.rotary import Rotation
 from training.specs import Visibility
 
@@ -61,13 +62,12 @@ def layout(
     """Layout of a batch with the columns `input_ids` ([B, S] or [T]) and `lengths`.
 
     With the visibility "per_sequence", `rank` and `reach` determine the mask. `dropout` is the rate for attention
-    weights: the kernels that need no mask in memory do not support dropout. Leave `lengths` on the CPU: the host must
-    read the longest length of an unpadded batch, and would otherwise wait for the device. `dense`: the mask must be in
-    memory, because numbers will be added to it.
+    weights: the kernels that need no mask in memory do not support dropout. `dense`: the mask must be in memory,
+    because numbers will be added to it.
     """
     ids, lengths_B, causal = batch["input_ids"], batch["lengths"], visibility == "causal"
     padded = ids.ndim == 2
-    rows, longest = ids.shape if padded else (len(lengths_B), int(lengths_B.max()))
+    rows, longest = ids.shape if padded else (len(lengths_B), longest_of(batch))
     full = not padded and len(ids) == rows * longest
     lengths_B = lengths_B.to(ids.device, non_blocking=True)
     inside_BS = torch.arange(longest, device=ids.device) < lengths_B[:, None]
@@ -93,6 +93,11 @@ def layout(
         block_mask=block_mask,
         token_shape=tuple(ids.shape),
     )
+
+
+def longest_of(batch: Mapping[str, Tensor]) -> int:
+    """The length of the longest sequence of a batch, or, in a batch of a fixed shape, of any such batch."""
+    return int(host_of(batch, "longest" if "longest" in batch else "lengths").max())
 
 
 def spread(x: Tensor, token_at: Tensor | None) -> Tensor:

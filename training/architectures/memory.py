@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from training.architectures.host_columns import host_of
+
 
 @dataclass(frozen=True)
 class RecalledMemory:
@@ -38,7 +40,7 @@ class SegmentMemory:
     def recall(self, batch: Mapping[str, Tensor]) -> RecalledMemory:
         """The memory of the sequences of `batch`; empty without a slot, and for sequences that start a new text."""
         slot = self._slot(batch)
-        if slot not in self.states or bool(batch["fresh"].all()):
+        if slot not in self.states or bool(host_of(batch, "fresh").all()):
             return NOTHING
         states, count_B = self.states[slot], self.counts[slot]
         count_B = count_B.masked_fill(batch["fresh"].to(count_B.device), 0)
@@ -70,7 +72,7 @@ class SegmentMemory:
         self.counts[slot] = (old_B + new_B).clamp(max=length)
 
     def _slot(self, batch: Mapping[str, Tensor]) -> int | None:
-        return int(batch["slot"]) if self.length and "slot" in batch else None
+        return int(host_of(batch, "slot")) if self.length and "slot" in batch else None
 
     def state(self) -> dict[str, Tensor]:
         """The tensors of the training slots, by names for a checkpoint."""

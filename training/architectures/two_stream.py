@@ -1,14 +1,17 @@
 """XLNet (arXiv:1906.08237): a content stream, which reads the tokens, and a query stream, which predicts them."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import KVCache, empty_cache
+from training.architectures.host_columns import host_of
 from training.architectures.layout import BatchLayout, layout
 from training.architectures.linears import Table, TokenTable
 from training.architectures.made import add_modules
@@ -82,7 +85,7 @@ class TwoStreamModel(Backbone):
         content_view = AttentionView(with_memory(visible_BSS | sees_itself, recalled), ways, differs_BSC[:, None])
         streams: tuple[Tensor, ...] = (content_BSD,)
         views: tuple[AttentionView, ...] = (content_view,)
-        queries = queries_at(batch["targets_at"], rows) if "rank" in batch else None
+        queries = queries_at(batch, rows) if "rank" in batch else None
         if queries is not None:
             streams += (self.dropout(self.unknown).expand(*queries.place_BQ.shape, -1),)
             views += (_view_of_queries(visible_BSS & ~sees_itself, ways, differs_BSC, queries, recalled),)
@@ -185,9 +188,13 @@ def attention_mask(batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
 
 def ways_of(batch: Mapping[str, Tensor], rows: BatchLayout) -> tuple[Tensor, ...]:
     """Indices of the sequences with increasing positions, then of those with decreasing ones; empty if all increase."""
-    first_two_B2 = rectangle(batch["positions"], rows)[:, :2]
-    is_down_B = first_two_B2[:, -1] < first_two_B2[:, 0]
-    return ((~is_down_B).argwhere()[:, 0], is_down_B.argwhere()[:, 0]) if bool(is_down_B.any()) else ()
+    position, device = host_of(batch, "positions").ravel(), batch["positions"].device
+    first_at_B, second = host_of(batch, "first_at"), (host_of(batch, "lengths") > 1).astype(np.int64)
+    is_down_B = position[first_at_B + second] < position[first_at_B]
+    if not is_down_B.any():
+        return ()
+    ways = (torch.from_numpy(np.flatnonzero(way_B)) for way_B in (~is_down_B, is_down_B))
+    return tuple(way.to(device, non_blocking=True) for way in ways)
 
 
 def of_other_segments(batch: Mapping[str, Tensor], rows: BatchLayout, recalled: RecalledMemory) -> Tensor:
@@ -196,14 +203,16 @@ def of_other_segments(batch: Mapping[str, Tensor], rows: BatchLayout, recalled: 
     return segments_BS[:, :, None] != F.pad(segments_BS, (recalled.length, 0))[:, None, :]
 
 
-def queries_at(targets_at_M: Tensor, rows: BatchLayout) -> Queries:
+def queries_at(batch: Mapping[str, Tensor], rows: BatchLayout) -> Queries:
     """Group the targets of a batch by sequence."""
-    count, longest = rows.shape
+    (count, longest), targets_at_M = rows.shape, batch["targets_at"]
+    ends_B = np.append(host_of(batch, "first_at")[1:], math.inf)
+    most = np.bincount(np.searchsorted(ends_B, host_of(batch, "targets_at"), side="right"), minlength=1).max()
     at_M = targets_at_M if rows.place_T is None else rows.place_T[targets_at_M]
     row_M, place_M = at_M // longest, at_M % longest
     count_B = torch.bincount(row_M, minlength=count)
     column_M = torch.arange(len(at_M), device=at_M.device) - (count_B.cumsum(0) - count_B)[row_M]
-    place_BQ = at_M.new_zeros(count, max(1, int(count_B.max())))
+    place_BQ = at_M.new_zeros(count, max(1, int(most)))
     return Queries(row_M, column_M, place_BQ.index_put((row_M, column_M), place_M))
 
 

@@ -1,9 +1,9 @@
 """Engines, which manage weights, optimizer and the communication between workers behind one protocol.
 
-Read engine.py (the protocol), then local.py (one process, the reference), then deepspeed.py (ZeRO 0 to 3) and mesh.py
-(groups of workers that share a model). opening.py chooses the engine of a run. loopback.py connects the workers of one machine. fragments.py reads and writes
-checkpoint files, and local_shards.py determines each worker's part of a checkpoint. deepspeed_import.py imports
-DeepSpeed at its first use.
+Read engine.py (the protocol), then local.py (one process, the reference) with flat_parameters.py, then deepspeed.py
+(ZeRO 0 to 3) and mesh.py (groups of workers that share a model). opening.py chooses the engine of a run. loopback.py
+connects the workers of one machine. fragments.py reads and writes checkpoint files, and local_shards.py determines each
+worker's part of a checkpoint. deepspeed_import.py imports DeepSpeed at its first use.
 """
 
 from training.engines.deepspeed import DeepSpeedEngine, connect

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
+from training.architectures import DeviceBatch
 from training.engines.fragments import MEMORY, CheckpointFragment, Fragments, whole
 from training.engines.local_shards import Copy
 from training.model import net_of
@@ -111,17 +112,18 @@ def memory_of(model: nn.Module) -> dict[str, Tensor]:
     return {whole(MEMORY, name): tensor for name, tensor in net_of(model).memory_state().items()}
 
 
-ON_HOST: Final = frozenset({"lengths", "source_lengths", "slot", "fresh", "next_sentence_label"})
-"""Columns that the host reads. On a device, each read would wait until the device has finished its work."""
+ON_HOST: Final = frozenset({"slot", "real_rows", "longest", "source_longest"})
+"""Columns that only the host reads."""
 
 
-def to_tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+def to_tensors(batch: Batch, device: torch.device) -> DeviceBatch:
     """Convert the arrays of a batch to tensors on `device`, except for the columns `ON_HOST`, which stay on the CPU.
 
     Tensors on the CPU share the memory of the arrays.
     """
     tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
-    return {name: x if name in ON_HOST else x.to(device, non_blocking=True) for name, x in tensors.items()}
+    on_device = {name: x if name in ON_HOST else x.to(device, non_blocking=True) for name, x in tensors.items()}
+    return DeviceBatch(on_device, batch)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

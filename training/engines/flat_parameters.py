@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from training.engines.local_shards import WHOLE, FlatParameter
 
 ALIGNED: Final = 32  # kernels are fastest on tensors that start at a multiple of 128 bytes, which is 32 float32 numbers
+ITEMS: Final = ("params", "shapes", "hidden", "slices")  # keys of a group with one item per parameter
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class FlatParameters:
         self.groups = [_flatten([(names[each["params"]], each["params"]) for each in group]) for group in members]
         self.optimizer_groups = [
             {
-                **{key: value for key, value in group[0].items() if key not in ("params", "shapes", "hidden", "slices")},
+                **{key: value for key, value in group[0].items() if key not in ITEMS},
                 "params": [flat.weights],
                 "shapes": [[shape for each in group for shape in each["shapes"]]],
                 "hidden": [group[0]["hidden"]],
@@ -63,9 +64,7 @@ class FlatParameters:
     def collect(self) -> None:
         """Add the gradients of the model's parameters to the flat gradients, and clear them."""
         for number, flat in enumerate(self.groups):
-            pairs = [
-                (at, parameter.grad) for at, parameter in enumerate(flat.parameters) if parameter.grad is not None
-            ]
+            pairs = [(at, parameter.grad) for at, parameter in enumerate(flat.parameters) if parameter.grad is not None]
             if self._is_first and len(pairs) < len(flat.parameters):
                 flat.gradient.zero_()
             if not pairs:
@@ -118,9 +117,8 @@ def _split(group: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
 
     Parameters whose size is not a multiple of ALIGNED come last, so that all others are aligned.
     """
-    items = ("params", "shapes", "hidden", "slices")
-    common = {key: value for key, value in group.items() if key not in items}
-    rows = [common | dict(zip(items, row, strict=True)) for row in zip(*(group[item] for item in items), strict=True)]
+    common = {key: value for key, value in group.items() if key not in ITEMS}
+    rows = [common | dict(zip(ITEMS, row, strict=True)) for row in zip(*(group[item] for item in ITEMS), strict=True)]
     rows.sort(key=lambda row: row["params"].numel() % ALIGNED > 0)
     for is_hidden in (True, False):
         if part := [row for row in rows if row["hidden"] == is_hidden]:

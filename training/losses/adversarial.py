@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, spec
 from training.losses.masked_tokens import MaskedTokens
-from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, count_targets
 from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, Visibility
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Adversarial:
 
     def count(self, batch: Arrays) -> int:
         """Number of samples."""
-        return len(batch["targets"])
+        return count_targets(batch)
 
     def targets(self, work: BatchWork) -> float:
         return work.targets

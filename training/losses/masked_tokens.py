@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
-from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, mention_z_loss
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, count_targets, mention_z_loss
 from training.specs import Architecture, BatchWork, ModelTensors, NetName, VectorsSpec, Visibility, list_mask_head
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class MaskedTokens:
         >>> MaskedTokens().count({"targets": np.array([7, 8, 9])})
         3
         """
-        return len(batch["targets"])
+        return count_targets(batch)
 
     def targets(self, work: BatchWork) -> float:
         return work.targets

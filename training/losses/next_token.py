@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
-from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, mention_z_loss
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, count_targets, mention_z_loss
 from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, VectorsSpec, Visibility
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class NextToken:
 
     def count(self, batch: Arrays) -> int:
         """Number of targets."""
-        return len(batch["targets"])
+        return count_targets(batch)
 
     def targets(self, work: BatchWork) -> float:
         return work.targets

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from preprocessing.schema import IGNORE
 from preprocessing.spec import ScaleOverrides
 from training.specs import Architecture, BatchWork, ModelTensors, NetName, Visibility, count_weights
 
@@ -99,6 +100,8 @@ class LossPart(Protocol):
     def count(self, batch: Arrays) -> int:
         """Number of targets in a batch, computed before the forward pass. `Score.count` of the head must be equal.
 
+        In batches of a fixed shape, targets with the label IGNORE do not count (`count_targets`).
+
         The loop divides the sum of the losses by this number, both summed over workers and micro-batches.
         """
 
@@ -119,6 +122,15 @@ class LossPart(Protocol):
 
     def fits(self, trunk: Architecture) -> str:
         """Reason why the loss does not fit this model, in one line that starts with "invalid losses"; "" if it fits."""
+
+
+def count_targets(batch: Arrays) -> int:
+    """Number of targets of a batch. Those with the label IGNORE are filler (preprocessing/fixed_shapes.py).
+
+    >>> count_targets({"targets": np.array([7, 8, IGNORE])})
+    2
+    """
+    return int((batch["targets"] != IGNORE).sum())
 
 
 def add_weight(weight: float, words: str) -> str:

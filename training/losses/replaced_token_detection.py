@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.losses.masked_tokens import MaskedTokens
-from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight
+from training.losses.part import Arrays, LogitsFor, LossContext, ScaledPhases, add_weight, count_targets
 from training.specs import Architecture, BatchWork, LinearSpec, ModelTensors, NetName, Visibility
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class ReplacedTokenDetection:
 
     def count(self, batch: Arrays) -> int:
         """Number of tokens without padding, or of selected tokens."""
-        return int(batch["lengths"].sum()) if self.predict_at == "all" else len(batch["targets"])
+        if self.predict_at == "masked":
+            return count_targets(batch)
+        return int(batch["real_tokens" if "real_tokens" in batch else "lengths"].sum())
 
     def targets(self, work: BatchWork) -> float:
         return work.tokens if self.predict_at == "all" else work.targets

@@ -64,7 +64,7 @@ class SpanBoundary:
         """
         from training.losses.heads import boundary_targets
 
-        return len(boundary_targets(batch, self.max_pair_targets).target)
+        return int(boundary_targets(batch, self.max_pair_targets).counts.sum())
 
     def targets(self, work: BatchWork) -> float:
         return work.targets

@@ -84,8 +84,9 @@ class EngineSettings:
         default=16_384,
         doc="Tokens per micro-batch and worker, in micro_batch_tokens / seq_length sequences.",
     )
-    padding: Literal["padded", "unpadded"] = key(
-        default="unpadded", doc="Layout of a micro-batch: with padding or without."
+    # `fixed`: unpadded sequences, then filler that no loss counts
+    padding: Literal["auto", "padded", "unpadded", "fixed"] = key(
+        default="auto", doc="Layout of a micro-batch; fixed: the same shape for all, which is `auto` on a single GPU."
     )
     cpu_threads: int = key(default=1, doc="Number of torch threads per worker.")
     dataloader_num_workers: int = key(

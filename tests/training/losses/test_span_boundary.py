@@ -43,8 +43,8 @@ def predictions_of(rows: Sequence[Row], loss: SpanBoundary = LOSS) -> list[tuple
     """(position of the target, before, after, offset) of all predicted tokens."""
     batch = collate_unpadded(rows)
     here = boundary_targets(batch, loss.max_pair_targets)
-    places = batch["targets_at"][here.target], here.before, here.after, here.offset
-    return [tuple(place) for place in torch.stack(places, dim=1).tolist()]
+    places = batch["targets_at"], here.before, here.after, here.offset
+    return [tuple(place) for place in torch.stack(places, dim=1)[here.counts].tolist()]
 
 
 def net(seed: int = 0, **keys: int) -> Model:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures import Table, whole
-from training.losses.heads.cross_entropy import tokens_at
+from training.losses.heads.cross_entropy import count_real, real_targets, sum_real, tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
 from training.specs import Activation
@@ -60,5 +60,7 @@ class AdversarialHead(nn.Module):
         log_p_M = logits_MV.log_softmax(-1).gather(1, sampled_M[:, None]).squeeze(1)
         sure_M = self.baseline(hidden_MD.detach()).float().squeeze(1)
         advantage_M = reward_M + F.logsigmoid(sure_M.detach())
-        fitted = F.binary_cross_entropy_with_logits(sure_M, torch.exp(-reward_M), reduction="sum")
-        return Score(fitted - (advantage_M * log_p_M).sum(), len(sampled_M), (sampled_M == batch["targets"]).sum())
+        fitted_M = F.binary_cross_entropy_with_logits(sure_M, torch.exp(-reward_M), reduction="none")
+        real_M, right_M = real_targets(batch), sampled_M == batch["targets"]
+        loss = sum_real(fitted_M, real_M) - sum_real(advantage_M * log_p_M, real_M)
+        return Score(loss, count_real(batch["targets"], real_M), right_M.sum())

@@ -1,6 +1,6 @@
 """Cross-entropy over a vocabulary, computed in slices so that the full logits are never in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from preprocessing.errors import BadInput
+from preprocessing.schema import IGNORE
 from training.architectures import WHOLE, Share, SplitTable, Table, whole
 from training.score import Score
 from training.specs import LOGITS_AT_ONCE
@@ -25,37 +26,65 @@ def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
     return hidden.flatten(0, -2).index_select(0, at_M)
 
 
+def real_targets(batch: Mapping[str, Tensor]) -> Tensor | None:
+    """Bool [M]: whether each target is real, in a batch of a fixed shape (preprocessing/fixed_shapes.py).
+
+    None: all are.
+    """
+    return batch["targets"] != IGNORE if "real_tokens" in batch else None
+
+
+def count_real(target_M: Tensor, real_M: Tensor | None) -> int | Tensor:
+    """Number of real targets; a tensor if the host does not know it."""
+    return len(target_M) if real_M is None else real_M.sum()
+
+
 def token_score(
-    feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor, rule: Rule | None = None
+    feature_MD: Tensor,
+    table_VD: Table,
+    bias_V: Tensor | None,
+    target_M: Tensor,
+    rule: Rule | None = None,
+    real_M: Tensor | None = None,
 ) -> Score:
     """Score of the logits `feature @ table.T + bias`; the full logits are never in memory.
 
-    The loss is the cross-entropy, or that of a `rule`.
+    The loss is the cross-entropy, or that of a `rule`. Only targets in `real_M` count, if it is given.
     """
-    loss, right_M, _ = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M, rule)
-    return Score(loss, len(target_M), right_M.sum())
+    loss, right_M, _ = linear_cross_entropy(feature_MD, table_VD, bias_V, target_M, rule, real_M)
+    return Score(loss, count_real(target_M, real_M), right_M.sum())
 
 
 def linear_cross_entropy(
-    feature_MD: Tensor, table_VD: Table, bias_V: Tensor | None, target_M: Tensor, rule: Rule | None = None
+    feature_MD: Tensor,
+    table_VD: Table,
+    bias_V: Tensor | None,
+    target_M: Tensor,
+    rule: Rule | None = None,
+    real_M: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The summed loss of `token_score`; bool [M]: whether each target has the highest score; the sum of log^2 Z.
 
-    Z is the sum of exp(logits) of a target. Without a `rule`, the sum of its squared logarithms is 0.
+    Other targets than those in `real_M` have no loss and no gradient, and count as wrong. Z is the sum of exp(logits)
+    of a target. Without a `rule`, the sum of its squared logarithms is 0.
 
     If the table is split between workers (arXiv:1909.08053, 3), each worker computes the logits of its own rows. It
     uses its part of the bias, which is not split. The workers exchange three numbers per target instead of logits, and
     four with a `rule`.
     """
     with_gradient = torch.is_grad_enabled()
+    if real_M is not None:
+        target_M = target_M.where(real_M, 0)
     if not isinstance(table_VD, SplitTable):
         size = len(table_VD)
-        return _LinearCrossEntropy.apply(feature_MD, table_VD, bias_V, target_M, size, WHOLE, with_gradient, rule)
+        return _LinearCrossEntropy.apply(
+            feature_MD, table_VD, bias_V, target_M, size, WHOLE, with_gradient, rule, real_M
+        )
     share, within = table_VD.share, table_VD.within
     bias = None if bias_V is None else share.enter(bias_V)[within]
     target_M = target_M - within.start
     feature_MD, rows, size = share.enter(feature_MD), table_VD.rows, table_VD.size
-    return _LinearCrossEntropy.apply(feature_MD, rows, bias, target_M, size, share, with_gradient, rule)
+    return _LinearCrossEntropy.apply(feature_MD, rows, bias, target_M, size, share, with_gradient, rule, real_M)
 
 
 @torch.no_grad()
@@ -144,11 +173,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
         share: Share,
         with_gradient: bool,
         rule: Rule | None,
+        real_M: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`table_VD` has this worker's rows of a table with `size` rows.
 
-        Targets are relative to the first of these rows; targets outside of them belong to other workers.
+        Targets are relative to the first of these rows; targets outside of them belong to other workers. Features of
+        targets that are not real are 0, so that they add nothing to the gradient of the table.
         """
+        if real_M is not None:
+            feature_MD = feature_MD * real_M[:, None]
         num_rows = max(1, LOGITS_AT_ONCE * share.of // size)  # the same on every worker
         loss, square = (torch.zeros((), dtype=torch.float32, device=feature_MD.device) for _ in range(2))
         right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_MD.device)
@@ -158,23 +191,29 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, len(target_M), num_rows):
             rows = slice(start, start + num_rows)
             feature, target = feature_MD[rows], target_M[rows, None]
+            real = None if real_M is None else real_M[rows]
             logits = F.linear(feature, table_VD, bias_V).float()
             if rule is None:
-                part, right_M[rows], d_logits = _cross_entropy(logits, target, share, with_gradient)
+                loss_of_each, right_M[rows], d_logits = _cross_entropy(logits, target, share, with_gradient)
             else:
-                part, right_M[rows], d_logits, log_z = _apply_rule(rule, logits, target, size, share, with_gradient)
-                square += log_z.square().sum()
-            loss += part
+                loss_of_each, right_M[rows], d_logits, log_z = _apply_rule(
+                    rule, logits, target, size, share, with_gradient
+                )
+                square += sum_real(log_z.square(), real)
+            loss += sum_real(loss_of_each, real)
             if d_feature_MD is None or d_table_VD is None:
                 continue
             if d_bias_V is not None:
-                d_bias_V += d_logits.sum(0)
+                d_bias_V += d_logits.sum(0) if real is None else real.float() @ d_logits
             d_logits = d_logits.to(feature.dtype)
             d_feature_MD[rows] = d_logits @ table_VD
             if feature.dtype == torch.float32:
                 d_table_VD.addmm_(d_logits.T, feature)
             else:
                 d_table_VD += d_logits.T @ feature
+        if real_M is not None:
+            right_M &= real_M
+            d_feature_MD = d_feature_MD * real_M[:, None] if d_feature_MD is not None else None
         ctx.save_for_backward(d_feature_MD, d_table_VD, d_bias_V)
         ctx.mark_non_differentiable(right_M, square)
         return loss, right_M, square
@@ -184,13 +223,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, d_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         # autograd casts each gradient to the precision of its tensor
         scaled = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
-        return (*scaled, None, None, None, None, None)
+        return (*scaled, None, None, None, None, None, None)
+
+
+def sum_real(values_M: Tensor, real_M: Tensor | None) -> Tensor:
+    """The sum over the real targets; None: all are."""
+    return values_M.sum() if real_M is None else (values_M * real_M).sum()
 
 
 def _cross_entropy(
     logits_MR: Tensor, target_M1: Tensor, share: Share, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The summed cross-entropy, bool [M]: whether each target has the highest logit, and the gradient of the logits.
+    """The cross-entropy [M], bool [M]: whether each target has the highest logit, and the gradient of the logits.
 
     Without `with_gradient`, the gradient is an empty tensor.
     """
@@ -201,10 +245,10 @@ def _cross_entropy(
         mine_M1 = (target_M1 >= 0) & (target_M1 < logits_MR.shape[1])
         target_M1, minus_one = target_M1.where(mine_M1, 0), -mine_M1.float()
         log_p_MR, target_log_p_M, right_M = _log_softmax(logits_MR, target_M1, mine_M1, share)
-    loss = -target_log_p_M.sum()
+    loss_M = -target_log_p_M.flatten()
     if not with_gradient:
-        return loss, right_M, logits_MR.new_empty(0)
-    return loss, right_M, log_p_MR.exp_().scatter_add_(1, target_M1, minus_one)
+        return loss_M, right_M, logits_MR.new_empty(0)
+    return loss_M, right_M, log_p_MR.exp_().scatter_add_(1, target_M1, minus_one)
 
 
 def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,7 +269,7 @@ def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: S
 def _apply_rule(
     rule: Rule, logits_MR: Tensor, target_M1: Tensor, size: int, share: Share, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The summed loss of a rule, bool [M]: whether each target has the highest logit, the gradient of the logits, and
+    """The loss [M] of a rule, bool [M]: whether each target has the highest logit, the gradient of the logits, and
     the logarithm [M] of the sum of exp(logits).
 
     The rule gets three numbers per target, so autograd runs on these alone. The gradient of a logit follows: the
@@ -256,11 +300,11 @@ def _apply_rule(
             raise BadInput(f"invalid shape of the result of a loss rule: {shapes}; do not reduce it")
         loss = each.sum()
     if not with_gradient:
-        return loss, right_M, logits_MR.new_empty(0), log_z_M
+        return each, right_M, logits_MR.new_empty(0), log_z_M
     grads = torch.autograd.grad(loss, inputs, allow_unused=True)
     d_log_z_M, d_logit_M, d_mean_M = (
         torch.zeros_like(x) if d is None else d for d, x in zip(grads, inputs, strict=True)
     )
     d_logits_MR = (logits_MR - log_z_M[:, None]).exp_().mul_(d_log_z_M[:, None]).add_(d_mean_M[:, None] / size)
     d_logits_MR.scatter_add_(1, target_M1, d_logit_M[:, None] * mine_M1)
-    return loss.detach(), right_M, d_logits_MR, log_z_M
+    return each.detach(), right_M, d_logits_MR, log_z_M

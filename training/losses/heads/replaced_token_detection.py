@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.architectures import Table, apply_activation, whole
-from training.losses.heads.cross_entropy import tokens_at
+from preprocessing.schema import IGNORE
+from training.architectures import Table, apply_activation, host_of, whole
+from training.losses.heads.cross_entropy import count_real, real_targets, sum_real, tokens_at
 from training.losses.heads.masked_tokens import MaskedTokensHead
 from training.score import Score
 from training.specs import Activation
@@ -58,8 +59,13 @@ class ReplacedTokenDetectionHead(nn.Module):
         at_M = select_positions(batch, self.at)
         logit_M = self.logits(self.states_at(hidden, at_M, batch)).float()
         replaced_M = (batch["input_ids"].flatten() != original_ids(batch))[at_M]
-        loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
-        return Score(loss, len(at_M), ((logit_M > 0) == replaced_M).sum(), count_replaced(batch))
+        real_M, right_M = real_positions(batch, self.at), (logit_M > 0) == replaced_M
+        if real_M is None:
+            loss = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="sum")
+        else:
+            loss_M = F.binary_cross_entropy_with_logits(logit_M, replaced_M.float(), reduction="none")
+            loss, right_M = sum_real(loss_M, real_M), right_M & real_M
+        return Score(loss, count_real(at_M, real_M), right_M.sum(), count_replaced(batch))
 
 
 class OriginalHead(nn.Module):
@@ -87,8 +93,11 @@ class OriginalHead(nn.Module):
         at_M = select_positions(batch, "all")
         target_M = original_ids(batch)[at_M]
         log_p_MV = self.log_p(tokens_at(hidden, at_M), batch["input_ids"].flatten()[at_M], table_VD)
-        loss = F.nll_loss(log_p_MV, target_M, reduction="sum")
-        return Score(loss, len(at_M), (log_p_MV.argmax(-1) == target_M).sum(), count_replaced(batch))
+        real_M, right_M = real_positions(batch, "all"), log_p_MV.argmax(-1) == target_M
+        if real_M is not None:
+            target_M, right_M = target_M.where(real_M, IGNORE), right_M & real_M
+        loss = F.nll_loss(log_p_MV, target_M, reduction="sum", ignore_index=IGNORE)
+        return Score(loss, count_real(at_M, real_M), right_M.sum(), count_replaced(batch))
 
 
 class ChosenOriginalHead(MaskedTokensHead):
@@ -100,7 +109,7 @@ class ChosenOriginalHead(MaskedTokensHead):
 
 def original_ids(batch: Mapping[str, Tensor]) -> Tensor:
     """The token IDs [B * S] or [T] of a batch, with the original tokens at `targets_at`."""
-    return batch["input_ids"].flatten().scatter(0, batch["targets_at"], batch["targets"])
+    return batch["input_ids"].flatten().scatter(0, batch["targets_at"], batch["targets"].clamp(min=0))
 
 
 def find_sequences(at_M: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
@@ -117,12 +126,21 @@ def find_sequences(at_M: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
 
 def is_replaced(batch: Mapping[str, Tensor]) -> Tensor:
     """Bool [M]: whether the token at each of `targets_at` differs from the original token."""
-    return batch["input_ids"].flatten()[batch["targets_at"]] != batch["targets"]
+    differs_M = batch["input_ids"].flatten()[batch["targets_at"]] != batch["targets"]
+    real_M = real_targets(batch)
+    return differs_M if real_M is None else differs_M & real_M
 
 
 def count_replaced(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The metric `replaced_share`: the number of replaced tokens, an int64 scalar."""
     return {"replaced_share": is_replaced(batch).sum()}
+
+
+def real_positions(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor | None:
+    """Bool [M]: whether each of `select_positions` is real, in a batch of a fixed shape; None: all are."""
+    if at == "masked" or "real_tokens" not in batch:
+        return real_targets(batch)
+    return torch.arange(batch["input_ids"].numel(), device=batch["input_ids"].device) < batch["real_tokens"]
 
 
 def select_positions(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) -> Tensor:
@@ -132,6 +150,6 @@ def select_positions(batch: Mapping[str, Tensor], at: Literal["all", "masked"]) 
         return batch["targets_at"]
     if ids.ndim == 1:
         return torch.arange(len(ids), device=ids.device)
-    count = int(lengths_B.sum())  # lengths_B is on the CPU, so this does not wait for the device
+    count = int(host_of(batch, "lengths").sum())
     inside_BS = torch.arange(ids.shape[1], device=ids.device) < lengths_B.to(ids.device)[:, None]
     return inside_BS.flatten().nonzero_static(size=count).squeeze(1)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from preprocessing.schema import IGNORE
-from training.architectures import Table
+from training.architectures import Table, host_of
 from training.losses.heads.cross_entropy import tokens_at
 from training.score import Score
 
@@ -24,6 +24,7 @@ class SentencePairHead(nn.Module):
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         logits_B2, label_B = self.logits(tokens_at(hidden, batch["first_at"])), batch["next_sentence_label"]
-        count, label_B = int((label_B != IGNORE).sum()), label_B.to(logits_B2.device)
+        count = int((host_of(batch, "next_sentence_label") != IGNORE).sum())
+        label_B = label_B.to(logits_B2.device, non_blocking=True)
         loss = F.cross_entropy(logits_B2.float(), label_B, reduction="sum")
         return Score(loss, count, (logits_B2.argmax(-1) == label_B).sum())

@@ -14,24 +14,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from preprocessing.schema import IGNORE
 from training.architectures import Table
 from training.losses.heads.cross_entropy import token_score, tokens_at
 from training.score import Score
 
 
 class BoundaryTargets(NamedTuple):
-    """The targets of the loss, int64 [N] each."""
+    """The M targets of a batch, and which of them count."""
 
-    target: Tensor  # index among the M targets of the batch
-    before: Tensor  # flat index of the token before its span
-    after: Tensor  # flat index of the token after its span
-    offset: Tensor  # position in the span, counted from 0
+    counts: Tensor  # bool [M]: False for a span without ordinary tokens around it, and for later tokens of a long span
+    before: Tensor  # int64 [M]: flat index of the token before its span; 0 if it does not count
+    after: Tensor  # int64 [M]: flat index of the token after its span; 0 if it does not count
+    offset: Tensor  # int64 [M]: position in the span, counted from 0; 0 if it does not count
 
 
 def boundary_targets(batch: Mapping[str, np.ndarray | Tensor], positions: int) -> BoundaryTargets:
-    """The first `positions` targets of each span in a batch of arrays or tensors, and their boundary tokens."""
+    """The targets of a batch of arrays or tensors: the first `positions` of each span count."""
     at_M, first_at_B, lengths_B = (torch.as_tensor(batch[name]) for name in ("targets_at", "first_at", "lengths"))
-    row_M = torch.searchsorted(first_at_B, at_M, right=True) - 1
+    row_M = torch.searchsorted(first_at_B, at_M, right=True) - 1  # no sequence is empty
     last_at_B = first_at_B + lengths_B.to(at_M.device) - 1
     number_M = torch.arange(len(at_M), device=at_M.device)
     begins_M = (at_M.diff(prepend=at_M[:1] - 2) != 1) | (row_M.diff(prepend=row_M[:1]) != 0)
@@ -40,8 +41,10 @@ def boundary_targets(batch: Mapping[str, np.ndarray | Tensor], positions: int) -
     stop_M = number_M.where(ends_M, len(at_M)).flip(0).cummin(0).values.flip(0)
     before_M, after_M, offset_M = at_M[start_M] - 1, at_M[stop_M] + 1, number_M - start_M
     ordinary_M = (before_M > first_at_B[row_M]) & (after_M < last_at_B[row_M])
-    target_N = (ordinary_M & (offset_M < positions)).nonzero().squeeze(1)
-    return BoundaryTargets(target_N, before_M[target_N], after_M[target_N], offset_M[target_N])
+    counts_M = ordinary_M & (offset_M < positions)
+    if "targets" in batch:
+        counts_M = counts_M & (torch.as_tensor(batch["targets"]) != IGNORE)  # filler
+    return BoundaryTargets(counts_M, *(index_M.where(counts_M, 0) for index_M in (before_M, after_M, offset_M)))
 
 
 class SpanBoundaryHead(nn.Module):
@@ -62,11 +65,11 @@ class SpanBoundaryHead(nn.Module):
         self.positions = positions
 
     def features(self, hidden: Tensor, targets: BoundaryTargets) -> Tensor:
-        """Inputs [N, E] of the token table."""
+        """Inputs [M, E] of the token table."""
         around = tokens_at(hidden, targets.before), tokens_at(hidden, targets.after)
         x = self.first_norm(F.gelu(self.first(torch.cat([*around, self.offsets(targets.offset)], dim=-1))))
         return self.second_norm(F.gelu(self.second(x)))
 
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         targets = boundary_targets(batch, self.positions)
-        return token_score(self.features(hidden, targets), table_VD, self.bias, batch["targets"][targets.target])
+        return token_score(self.features(hidden, targets), table_VD, self.bias, batch["targets"], real_M=targets.counts)

@@ -7,7 +7,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures import Table, whole
-from training.losses.heads.cross_entropy import Rule, linear_cross_entropy, token_log_p, token_sample, tokens_at
+from training.losses.heads.cross_entropy import (
+    Rule,
+    count_real,
+    linear_cross_entropy,
+    real_targets,
+    token_log_p,
+    token_sample,
+    tokens_at,
+)
 from training.losses.heads.rules import add_z_loss, cross_entropy
 from training.score import Score
 
@@ -33,8 +41,9 @@ class TokenHead(nn.Module):
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table_VD: Table) -> Score:
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
         target_M = batch["targets"]
-        loss, right_M, square = linear_cross_entropy(feature_MD, table_VD, self.bias, target_M, self.rule)
-        score = Score(loss, len(target_M), right_M.sum())
+        real_M = real_targets(batch)
+        loss, right_M, square = linear_cross_entropy(feature_MD, table_VD, self.bias, target_M, self.rule, real_M)
+        score = Score(loss, count_real(batch["targets"], real_M), right_M.sum())
         return score._replace(z_loss=self.z_loss * square) if self.z_loss else score
 
     def next_scores(self, hidden_MD: Tensor, table_VD: Table) -> Tensor:

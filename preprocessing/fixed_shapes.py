@@ -1,0 +1,196 @@
+"""Micro-batches that all have the same shape, so that a GPU compiles and allocates once.
+
+Sequences are concatenated without padding, as in `collate_unpadded`. The rest of a micro-batch is filler: sequences of
+the padding token, which no loss counts and to which no other sequence attends.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.collate import collate_unpadded
+from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints, Row
+
+MULTIPLE: Final = 128  # the tokens of a micro-batch are a multiple of it: a tile of a matrix product on a GPU
+DEVIATIONS: Final = 2.0  # standard deviations of a step's tokens for which its micro-batches have room
+
+
+@dataclass(frozen=True)
+class RowSizes:
+    """Sizes of a sample of N sequences, int64 [N] each."""
+
+    tokens: Ints
+    sources: Ints  # tokens of the source; 0 without one
+    targets: Ints
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "RowSizes":
+        """The sizes of these sequences."""
+        sizes = np.array([_size_of(row) for row in rows], np.int64).reshape(-1, 3)
+        return cls(*sizes.T)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all sequences have the same sizes."""
+        return all(len(np.unique(sizes)) == 1 for sizes in (self.tokens, self.sources, self.targets))
+
+
+@dataclass(frozen=True)
+class MicroBatchShape:
+    """Numbers of every micro-batch of a phase."""
+
+    tokens: int
+    rows: int  # sequences, including filler
+    targets: int
+    length: int  # most tokens of a sequence
+    sources: int = 0  # tokens of all sources; 0 without sources
+
+    def fits(self, rows: int, tokens: int, sources: int, targets: int) -> bool:
+        """Whether a micro-batch may have these sequences: filler sequences have 1 to `length` tokens on each side.
+
+        >>> shape = MicroBatchShape(tokens=20, rows=4, targets=6, length=8)
+        >>> shape.fits(3, 18, 0, 6), shape.fits(3, 20, 0, 6), shape.fits(3, 11, 0, 6)
+        (True, False, False)
+        """
+        filler = self.rows - rows
+        sides = [(self.tokens, tokens), (self.sources, sources)] if self.sources else [(self.tokens, tokens)]
+        has_room = filler >= 0 and all(filler <= room - used <= filler * self.length for room, used in sides)
+        # targets that are missing are at the last token, which then must be filler
+        return has_room and (targets == self.targets or (targets < self.targets and filler > 0))
+
+
+def choose_shape(sizes: RowSizes, rows: int, length: int, most_tokens: int) -> MicroBatchShape:
+    """The shape of micro-batches of at most `most_tokens` tokens, for steps of `rows` sequences like those in `sizes`.
+
+    The fewest micro-batches that hold the sequences of nearly every step; a step with longer sequences gets one more.
+
+    >>> ones = np.ones(100, np.int64)
+    >>> choose_shape(RowSizes(512 * ones, 0 * ones, 77 * ones), rows=256, length=512, most_tokens=65_536)
+    MicroBatchShape(tokens=65536, rows=128, targets=9856, length=512, sources=0)
+    """
+    each = sizes.tokens + sizes.sources
+    if sizes.is_constant:
+        count = -(-rows // max(1, min(rows, most_tokens // int(each[0]))))
+        held = -(-rows // count)
+        return MicroBatchShape(
+            tokens=held * int(sizes.tokens[0]),
+            rows=held,
+            targets=held * int(sizes.targets[0]),
+            length=length,
+            sources=held * int(sizes.sources[0]),
+        )
+    whole, spread = rows * each.mean(), float(each.std()) * np.sqrt(rows + rows**2 / len(each))
+    count = max(1, int(np.ceil((whole + DEVIATIONS * spread) / max(1, most_tokens - length))))
+    part = rows / count  # sequences of a micro-batch
+    held = int(np.ceil(part + DEVIATIONS * np.sqrt(part) * each.std() / each.mean())) + 1
+
+    def room_for(of_row: Ints) -> int:
+        """Numbers of a micro-batch, with room for the next sequence, and for filler."""
+        if not of_row.any():
+            return 0
+        deviation = float(of_row.std()) * np.sqrt(rows + rows**2 / len(of_row)) / count
+        return int(np.ceil(part * of_row.mean() + DEVIATIONS * deviation + of_row.mean())) + held - int(part)
+
+    tokens, sources = (
+        _round_up(max(room, length + held)) if room else 0 for room in map(room_for, (sizes.tokens, sizes.sources))
+    )
+    targets = max(room_for(sizes.targets), int(sizes.targets.max()))
+    return MicroBatchShape(tokens, max(held, -(-max(tokens, sources) // length)), min(targets, tokens), length, sources)
+
+
+def _round_up(number: int) -> int:
+    return -(-number // MULTIPLE) * MULTIPLE
+
+
+def make_batches(rows: Sequence[Row], shape: MicroBatchShape, pad: int) -> list[Batch]:
+    """Divide sequences into batches of this shape, in their order.
+
+    A sequence that fits no such batch, such as a short last sequence of an epoch where all others are full, forms an
+    unpadded batch of its own.
+    """
+    return [
+        collate_fixed(part, shape, pad) if shape.fits(len(part), *_add_sizes(part)) else collate_unpadded(part)
+        for part in _split_rows(rows, shape)
+    ]
+
+
+def _split_rows(rows: Sequence[Row], shape: MicroBatchShape) -> Iterator[list[Row]]:
+    """As many sequences as fit the shape at a time, and at least one."""
+    held: list[Row] = []
+    used = (0, 0, 0)
+    for row in rows:
+        tokens, sources, targets = _size_of(row)
+        more = used[0] + tokens, used[1] + sources, used[2] + targets
+        if held and not shape.fits(len(held) + 1, *more):
+            yield held
+            held, more = [], (tokens, sources, targets)
+        held, used = [*held, row], more
+    if held:
+        yield held
+
+
+def collate_fixed(rows: Sequence[Row], shape: MicroBatchShape, pad: int) -> Batch:
+    """Concatenate sequences and filler to a batch of this shape; `pad` is the token of the filler.
+
+    The additional columns `real_rows` and `real_tokens` count the sequences and tokens without filler; `longest` is the
+    length of the longest sequence that any batch of the shape may have. Missing targets have the label IGNORE.
+
+    >>> row = {"input_ids": np.array([5, 6, 7]), "token_type_ids": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
+    >>> batch = collate_fixed([row, row], MicroBatchShape(tokens=10, rows=4, targets=3, length=4), pad=0)
+    >>> batch["input_ids"].tolist(), batch["lengths"].tolist(), batch["targets"].tolist()
+    ([5, 6, 7, 5, 6, 7, 0, 0, 0, 0], [3, 3, 2, 2], [9, 9, -100])
+    """
+    flat, filler = collate_unpadded(rows), shape.rows - len(rows)
+    real_tokens = len(flat["input_ids"])
+    batch = _fill_side(flat, "", shape.tokens, filler, pad)
+    missing = shape.targets - len(flat["targets"])
+    batch["targets_at"] = np.append(flat["targets_at"], np.full(missing, shape.tokens - 1))
+    batch["targets"] = np.append(flat["targets"], np.full(missing, IGNORE))
+    lengths_B = batch["lengths"].astype(np.int64)
+    batch["first_at"] = np.cumsum(lengths_B) - lengths_B
+    if shape.sources:
+        batch |= _fill_side(flat, "source_", shape.sources, filler, pad) | {"source_longest": np.array(shape.length)}
+    for name in PER_ROW:
+        if name in flat:
+            batch[name] = np.append(flat[name], np.full(filler, IGNORE, flat[name].dtype))
+    batch |= {name: np.array(number) for name, number in (("real_rows", len(rows)), ("real_tokens", real_tokens))}
+    return batch | {"longest": np.array(shape.length)}
+
+
+def _fill_side(flat: Batch, side: str, tokens: int, filler: int, pad: int) -> Batch:
+    """The token columns of one side and its lengths, with the filler; its tokens are divided evenly."""
+    missing = tokens - len(flat[f"{side}input_ids"])
+    lengths_F = np.diff(np.arange(filler + 1) * missing // max(1, filler)).astype(np.int32)
+    starts_F = np.cumsum(lengths_F) - lengths_F
+    filling: dict[str, Any] = {
+        "input_ids": pad,
+        "positions": np.arange(missing) - np.repeat(starts_F, lengths_F),
+        "rank": UNSEEN,
+        "reach": -1,
+        "seen": True,
+    }
+    batch: Batch = {}
+    for name in (*PER_TOKEN, "seen"):
+        if side + name in flat:
+            column = flat[side + name]
+            batch[side + name] = np.append(column, np.broadcast_to(filling.get(name, 0), missing).astype(column.dtype))
+    return batch | {f"{side}lengths": np.append(flat[f"{side}lengths"], lengths_F)}
+
+
+def _size_of(row: Row) -> tuple[int, int, int]:
+    sources = len(row["source_input_ids"]) if "source_input_ids" in row else 0
+    return len(row["input_ids"]), sources, int((row["labels"] != IGNORE).sum())
+
+
+def _add_sizes(rows: Sequence[Row]) -> tuple[int, int, int]:
+    tokens, sources, targets = np.array([_size_of(row) for row in rows], np.int64).sum(0).tolist()
+    return tokens, sources, targets
+
+
+def real_lengths(batch: Batch, side: str = "") -> npt.NDArray[np.int64]:
+    """The lengths of the sequences of a batch, without filler."""
+    lengths_B = batch[f"{side}lengths"].astype(np.int64)
+    return lengths_B[: int(batch["real_rows"])] if "real_rows" in batch else lengths_B
