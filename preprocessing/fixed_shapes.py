@@ -4,6 +4,7 @@ Sequences are concatenated without padding, as in `collate_unpadded`. The rest o
 the padding token, which no loss counts and to which no other sequence attends.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -82,23 +83,30 @@ def choose_shape(sizes: RowSizes, rows: int, length: int, most_tokens: int) -> M
             length=length,
             sources=held * int(sizes.sources[0]),
         )
-    whole, spread = rows * each.mean(), float(each.std()) * np.sqrt(rows + rows**2 / len(each))
-    count = max(1, int(np.ceil((whole + DEVIATIONS * spread) / max(1, most_tokens - length))))
-    part = rows / count  # sequences of a micro-batch
-    held = int(np.ceil(part + DEVIATIONS * np.sqrt(part) * each.std() / each.mean())) + 1
+    sampled = len(each)
+
+    def spread(of_row: Ints, number: float) -> float:
+        """DEVIATIONS of the sum over a number of sequences, whose mean is known from a sample only."""
+        return DEVIATIONS * float(of_row.std()) * math.sqrt(number + number**2 / sampled)
+
+    count = max(1, math.ceil((rows * each.mean() + spread(each, rows)) / max(1, most_tokens - length)))
 
     def room_for(of_row: Ints) -> int:
-        """Numbers of a micro-batch, with room for the next sequence, and for filler."""
+        """Tokens of a micro-batch on one side, with room for the sequence that no longer fits."""
         if not of_row.any():
             return 0
-        deviation = float(of_row.std()) * np.sqrt(rows + rows**2 / len(of_row)) / count
-        return int(np.ceil(part * of_row.mean() + DEVIATIONS * deviation + of_row.mean())) + held - int(part)
+        return _round_up(
+            math.ceil((rows * of_row.mean() + spread(of_row, rows)) / count + of_row.mean()) + MULTIPLE // 2
+        )
 
-    tokens, sources = (
-        _round_up(max(room, length + held)) if room else 0 for room in map(room_for, (sizes.tokens, sizes.sources))
-    )
-    targets = max(room_for(sizes.targets), int(sizes.targets.max()))
-    return MicroBatchShape(tokens, max(held, -(-max(tokens, sources) // length)), min(targets, tokens), length, sources)
+    tokens, sources = room_for(sizes.tokens), room_for(sizes.sources)
+    number = max(room / side.mean() for room, side in ((tokens, sizes.tokens), (sources, sizes.sources)) if side.any())
+    held = math.ceil(number + spread(each, number) / each.mean()) + 1
+    held = max(held, -(-max(tokens, sources) // length) + 1)
+    tokens, sources = (_round_up(max(room, length + held)) if room else 0 for room in (tokens, sources))
+    ratio = sizes.targets.sum() / sizes.tokens.sum()
+    targets = math.ceil(ratio * tokens + spread(sizes.targets - ratio * sizes.tokens, number) + sizes.targets.mean())
+    return MicroBatchShape(tokens, held, min(max(targets, int(sizes.targets.max())), tokens), length, sources)
 
 
 def _round_up(number: int) -> int:

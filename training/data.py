@@ -253,7 +253,9 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
         length: ExampleDataset(store, vocab, run.sampling, length)
         for length in {phase.seq_length for phase in run.phases}
     }
-    shapes = _choose_shapes(run, rows_by_length) if fixes_shapes(run.engine, world) else {}
+    shapes = dict[int, MicroBatchShape]()
+    if fixes_shapes(run.engine, world):
+        shapes = choose_shapes(run.phases, rows_by_length, run.engine.micro_batch_tokens)
     return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world, shapes)
 
 
@@ -267,13 +269,15 @@ def fixes_shapes(machine: EngineSettings, world: int) -> bool:
     return machine.padding == "fixed" or (machine.padding == "auto" and machine.device == "cuda" and world == 1)
 
 
-def _choose_shapes(run: Run, rows_by_length: Mapping[int, ExampleDataset]) -> dict[int, MicroBatchShape]:
+def choose_shapes(
+    phases: Sequence[Phase], rows_by_length: Mapping[int, ExampleDataset], most_tokens: int
+) -> dict[int, MicroBatchShape]:
     """The shape of micro-batches for each sequence length, from the first sequences of the training.
 
     It is empty for sequences that continue each other, because each has its place in the micro-batches.
     """
     shapes = dict[int, MicroBatchShape]()
-    for phase in run.phases:
+    for phase in phases:
         rows, length = rows_by_length[phase.seq_length], phase.seq_length
         if length in shapes or rows.sampling.packing.ordered:
             continue
@@ -282,5 +286,5 @@ def _choose_shapes(run: Run, rows_by_length: Mapping[int, ExampleDataset]) -> di
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())
-        shapes[length] = choose_shape(sizes, round(of_step), length, run.engine.micro_batch_tokens)
+        shapes[length] = choose_shape(sizes, round(of_step), length, most_tokens)
     return shapes

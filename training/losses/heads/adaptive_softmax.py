@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.architectures import bounds
-from training.losses.heads.cross_entropy import linear_cross_entropy, token_log_p, tokens_at
+from training.architectures import bounds, host_of
+from training.losses.heads.cross_entropy import (
+    count_real,
+    linear_cross_entropy,
+    real_targets,
+    token_log_p,
+    tokens_at,
+)
 from training.score import Score
 from training.specs import Architecture
 
@@ -40,17 +47,20 @@ class AdaptiveHead(nn.Module):
     def forward(self, hidden: Tensor, batch: Mapping[str, Tensor], table: tuple[Tensor, ...]) -> Score:
         feature_MD, target_M = tokens_at(hidden, batch["targets_at"]), batch["targets"]
         tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
-        frequent = self.cutoffs[0]
+        frequent, real_M = self.cutoffs[0], real_targets(batch)
         cluster_M = torch.bucketize(target_M, torch.tensor(self.cutoffs, device=target_M.device), right=True)
         loss, right_M, _ = linear_cross_entropy(
             self.project(feature_MD),
             torch.cat([tables[0], self.clusters]),
             torch.cat([self.bias[:frequent], self.cluster_bias]),
             torch.where(cluster_M == 0, target_M, frequent - 1 + cluster_M),
+            real_M=real_M,
         )
         correct = (right_M & (cluster_M == 0)).sum()
+        on_host_M = host_of(batch, "targets")
         for cluster, (start, stop) in enumerate(self.bounds[1:], start=1):
-            at_R = (cluster_M == cluster).nonzero().squeeze(1)
+            within_R = np.flatnonzero((on_host_M >= start) & (on_host_M < stop))
+            at_R = torch.from_numpy(within_R).to(target_M.device, non_blocking=True)
             feature = feature_MD[at_R]
             if projections:
                 feature = F.linear(feature, projections[cluster].T)
@@ -58,7 +68,7 @@ class AdaptiveHead(nn.Module):
                 feature, tables[cluster], self.bias[start:stop], target_M[at_R] - start
             )
             loss, correct = loss + part, correct + (right_M[at_R] & right_R).sum()
-        return Score(loss, len(target_M), correct)
+        return Score(loss, count_real(target_M, real_M), correct)
 
     def next_scores(self, hidden_MD: Tensor, table: tuple[Tensor, ...]) -> Tensor:
         """Log-probabilities float32 [M, V] of all tokens; those of rare tokens include their cluster."""
