@@ -15,7 +15,6 @@ from preprocessing.errors import BadInput
 from preprocessing.fixed_shapes import MicroBatchShape, RowSizes, choose_shape, make_batches, real_lengths
 from preprocessing.schema import IGNORE, Batch, Row
 from tests import family
-from tests.for_all import for_all
 from tests.golden import record
 from training.data import Loader, choose_shapes, fixes_shapes
 from training.engines import LocalEngine, to_tensors
@@ -49,7 +48,8 @@ def shapes_of(batch: Batch) -> dict[str, tuple[int, ...]]:
     return {name: column.shape for name, column in batch.items()}
 
 
-@for_all(DISTINCT)
+@pytest.mark.one_in(6)
+@pytest.mark.parametrize("name", DISTINCT)
 def test_all_micro_batches_of_fifty_steps_have_one_shape(name: str) -> None:
     loader = fixed_loader(name, steps=50)
     batches = [batch for step in range(50) for batch in loader.at(step)]
@@ -59,7 +59,8 @@ def test_all_micro_batches_of_fifty_steps_have_one_shape(name: str) -> None:
     assert len(batches) - most <= len(batches) // 50, f"{most} of {len(batches)}, then {others[:2]}"
 
 
-@for_all(DISTINCT)
+@pytest.mark.one_in(6)
+@pytest.mark.parametrize("name", DISTINCT)
 def test_filler_changes_no_loss_and_no_gradient(name: str) -> None:
     recipe = family.recipe(name, "tiny")
     loader, model = fixed_loader(name, steps=1), family.model(recipe).eval()
@@ -87,7 +88,8 @@ def sums(model: Any, losses: Any, batches: list[Batch]) -> list[tuple[Tensor, in
     return found
 
 
-@for_all(DISTINCT)
+@pytest.mark.one_in(6)
+@pytest.mark.parametrize("name", DISTINCT)
 def test_no_micro_step_and_no_step_waits_for_the_device(name: str) -> None:
     recipe, loader = family.recipe(name, "tiny"), fixed_loader(name, steps=2)
     engine = LocalEngine(family.model(recipe), recipe.optimizer, EngineSettings())

@@ -46,9 +46,9 @@ class AdaptiveTable(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Embed token IDs of any shape: [...] -> [..., D]."""
-        flat_T = ids.flatten()
-        at, x = [], []
+        # each cluster embeds all tokens: a selection of its own tokens would have a size that only the device knows
+        x = torch.zeros((), device=ids.device)
         for (start, stop), table, widen in zip(self.bounds, self.clusters, self.widen, strict=True):
-            at.append(((flat_T >= start) & (flat_T < stop)).nonzero().squeeze(1))
-            x.append(widen(table(flat_T[at[-1]] - start)))
-        return torch.cat(x)[torch.cat(at).argsort()].view(*ids.shape, self.width)
+            inside = (ids >= start) & (ids < stop)
+            x = x + widen(table((ids - start).where(inside, 0))) * inside[..., None]
+        return x
