@@ -269,6 +269,13 @@ def fixes_shapes(machine: EngineSettings, world: int) -> bool:
     return machine.padding == "fixed" or (machine.padding == "auto" and machine.device == "cuda" and world == 1)
 
 
+def compiles(machine: EngineSettings, world: int) -> bool:
+    """Whether blocks are compiled: on a single GPU with fixed shapes, unless `torch_compile` says otherwise."""
+    if machine.torch_compile == "auto":
+        return machine.device == "cuda" and fixes_shapes(machine, world)
+    return machine.torch_compile
+
+
 def choose_shapes(
     phases: Sequence[Phase], rows_by_length: Mapping[int, ExampleDataset], most_tokens: int
 ) -> dict[int, MicroBatchShape]:

@@ -101,7 +101,7 @@ class ParallelLayout:
             ("offload_param", _offload_target(self.offload_parameters, self.parameters_on_disk)),
             ("nvme_path", machine.nvme_path if nvme else ""),
             ("overlap_comm", self.overlap),
-            ("torch_compile", machine.torch_compile and is_data_parallel),
+            ("torch_compile", machine.torch_compile if is_data_parallel else "auto"),
         ):
             if value != getattr(machine, key):
                 yield f"cluster.engine.{key}={_format_value(value)}"

@@ -244,7 +244,7 @@ def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: Dev
         )
     further = near_partition(machine) > 1
     odd = [
-        *(["torch_compile"] if machine.torch_compile else []),
+        *(["torch_compile"] if machine.torch_compile is True else []),
         *(["padding: padded"] if machine.padding == "padded" else []),
         *(["zero_hpz_partition_size"] if further else []),
     ]

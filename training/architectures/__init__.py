@@ -12,11 +12,13 @@ from typing import Final
 from training.architectures.adaptive import bounds
 from training.architectures.backbone import Backbone, MaskHead
 from training.architectures.cache import KVCache
+from training.architectures.compiled import BlockCompiler, compile_blocks
 from training.architectures.encoder_decoder import EncoderDecoderModel
 from training.architectures.feed_forward import apply_activation
 from training.architectures.fused import FusedModule
 from training.architectures.generator_discriminator import GeneratorDiscriminatorModel
 from training.architectures.host_columns import DeviceBatch, host_of
+from training.architectures.kernels import trust_kernels
 from training.architectures.linears import Embedding, SplitTable, Table, whole
 from training.architectures.made import add_modules
 from training.architectures.parameter_slices import ParameterSlice, cut_net
@@ -34,6 +36,7 @@ __all__ = [
     "ONLY",
     "WHOLE",
     "Backbone",
+    "BlockCompiler",
     "DeviceBatch",
     "Embedding",
     "FusedModule",
@@ -48,6 +51,7 @@ __all__ = [
     "apply_activation",
     "bounds",
     "build",
+    "compile_blocks",
     "cut_net",
     "cut_stages",
     "host_of",
@@ -55,6 +59,7 @@ __all__ = [
     "set_recompute",
     "sinusoids",
     "sinusoids_at",
+    "trust_kernels",
     "whole",
 ]
 

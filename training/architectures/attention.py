@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from training.architectures import flex
 from training.architectures.banded import attend_to_band
 from training.architectures.fused import FusedLinear
+from training.architectures.kernels import AttentionCase, attend_varlen, has_varlen_dropout
 from training.architectures.layout import BatchLayout, spread
 from training.architectures.linears import ColumnLinear, RowLinear
 from training.architectures.made import add_modules
@@ -40,6 +41,7 @@ class Attention(nn.Module):
         super().__init__()
         self.head_dim, self.dropout, self.window = spec.head_dim, spec.dropout, spec.window
         self.scale, self.recompute_core = None if spec.is_scaled else 1.0, False
+        self.case = AttentionCase(spec.heads, spec.key_value_heads or spec.heads, spec.head_dim, spec.dropout)
         add_modules(self, spec.tensors())
         self.is_joint, self.has_norms = "qkv" in self._modules, spec.head_norm is not None
         self.adjusts = type(self).adjust is not Attention.adjust
@@ -137,23 +139,25 @@ def attend(
 ) -> Tensor:
     """Scaled dot-product attention: [B, S, H, K] and [B, U, 2 G, K] -> [B, S, H, K], or unpadded [T, H, K].
 
-    For unpadded tokens on CUDA, FlexAttention evaluates a block mask, and the variable-length kernel computes other
-    masks in 16 bits. Both kernels lack dropout, and `recompute` would save no memory in them. All other inputs are
-    padded to [B, H, S, K] for torch's padded kernel. `scale` None: 1 / sqrt(K).
+    For unpadded tokens on CUDA, FlexAttention evaluates a block mask, without dropout, and the variable-length kernel
+    computes other masks in 16 bits; `recompute` would save no memory in them. All other inputs are padded to
+    [B, H, S, K] for torch's padded kernel, which is the fastest if all sequences are full. `scale` None: 1 / sqrt(K).
     """
     if rows.block_mask is not None and source is rows:
         return flex.attend(query, key_value, rows.block_mask, scale)
-    half, ends, source_ends = query.dtype in (torch.bfloat16, torch.float16), rows.ends_B1, source.ends_B1
-    if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
-        from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler, which takes 1 s
-
+    ends, source_ends = rows.ends_B1, source.ends_B1
+    is_full = rows.token_at is None and source.token_at is None
+    if ends is not None and source_ends is not None and not is_full and _fits_varlen(query, dropout):
         key, value = key_value.chunk(2, -2)
-        longest, window = (rows.shape[1], source.shape[1]), (-1, 0 if source.causal else -1)
-        is_grouped = key.shape[-2] != query.shape[-2]
-        return varlen_attn(  # type: ignore[return-value]  # a tuple only with `return_aux`
-            query, key, value, ends, source_ends, *longest, scale=scale, window_size=window, enable_gqa=is_grouped
-        )
+        longest = rows.shape[1], source.shape[1]
+        return attend_varlen(query, key, value, ends, source_ends, longest, dropout, source.causal, scale)
     return call_recomputed(recompute, _attend_padded, query, rows, key_value, source, dropout, scale)
+
+
+def _fits_varlen(query: Tensor, dropout: float) -> bool:
+    """Whether the variable-length kernel can process unpadded queries."""
+    is_half = query.dtype in (torch.bfloat16, torch.float16)
+    return query.ndim == 3 and query.is_cuda and is_half and (dropout == 0 or has_varlen_dropout())
 
 
 def _attend_padded(

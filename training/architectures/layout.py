@@ -37,6 +37,7 @@ class BatchLayout:
     block_mask: BlockMask | None = None  # the attention mask as a rule, for FlexAttention
     held: KVCacheView | None = None  # during generation: cached keys and values, and the mask
     token_shape: tuple[int, ...] = ()  # shape of the tokens in memory: [B, S] or [T]
+    is_fixed: bool = False  # whether all batches of the training have this shape, so that compiled blocks pay
     # rotations of queries and keys in a layer with full attention, and in one with a window; None: no rotary positions
     rotations: tuple[Rotation, Rotation] | None = None
     # disentangled attention: states [P, D] of all rows of the table of distances, and the rows [2, R] of the distances,
@@ -92,6 +93,7 @@ def layout(
         seen=seen,
         block_mask=block_mask,
         token_shape=tuple(ids.shape),
+        is_fixed=padded or "longest" in batch,
     )
 
 

@@ -8,7 +8,7 @@ selective policies of torch are not used: they name kernels, and the kernels dep
 """
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
@@ -19,17 +19,28 @@ from training.specs import ActivationCheckpointing
 T = TypeVar("T")
 
 
+class Compiler(Protocol):
+    """Calls parts of a model, compiled (compiled.py)."""
+
+    def __call__(self, part: Callable[..., Any], inputs: tuple[object, ...]) -> Any:
+        """Return part(*inputs)."""
+
+
 class RecomputedBlocks(nn.ModuleList):
     """The blocks of a stack, from the lowest to the highest. A model in training calls each block with `run`."""
 
     recompute = False
+    compiler: "Compiler | None" = None
 
     def run(self, part: Callable[..., T], *inputs: object) -> T:
         """Call `part`, which is a block or calls one, and recompute it in the backward pass if `recompute` is set.
 
-        Whatever else `part` reads must not change before the backward pass.
+        Whatever else `part` reads must not change before the backward pass. With a `compiler`, `part` is compiled.
         """
-        return call_recomputed(self.recompute, part, *inputs)
+        if self.compiler is None:
+            return call_recomputed(self.recompute, part, *inputs)
+        result: T = call_recomputed(self.recompute, self.compiler, part, inputs)
+        return result
 
 
 @runtime_checkable

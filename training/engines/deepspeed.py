@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
-from training.architectures import StageInputs, set_chunks, set_recompute
+from training.architectures import StageInputs, set_chunks, set_recompute, trust_kernels
 from training.engines import deepspeed_import, local_shards, loopback
 from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
 from training.engines.fragments import CheckpointFragment, Fragments
@@ -205,6 +205,7 @@ class DeepSpeedEngine(Generic[M]):
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.data_rank, self.data_world = self.mesh.data_rank, self.mesh.data_world
         self.counts = self.mesh.share.number == self.mesh.chunk.number == 0 and self.mesh.line.stage.is_last
+        trust_kernels(model, next(model.parameters()).dtype, self.engine.device)
         self.pipeline: PipelineRunner | None = None
         if isinstance(model, Model) and model.stage.of > 1:
             self.pipeline = PipelineRunner(model, self.mesh, self._run_stage, self._backward_of_stage)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.architectures import set_recompute
+from training.architectures import set_recompute, trust_kernels
 from training.engines import local_shards
 from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
 from training.engines.flat_parameters import FlatParameters
@@ -40,6 +40,7 @@ class LocalEngine(Generic[M]):
             assert isinstance(model, Model)
             materialize(model, lambda value: nn.Parameter(value.to(self.device, dtype)))
         self.model, self.clip = model.to(self.device, dtype), spec.max_grad_norm or math.inf
+        trust_kernels(model, dtype, self.device)
         set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = self.data_rank, self.data_world = 0, 1
         self.counts = True

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from training import checkpoint
-from training.architectures import ONLY, WHOLE, PipelineStage, Share
+from training.architectures import ONLY, WHOLE, BlockCompiler, PipelineStage, Share, compile_blocks
+from training.data import compiles, fixes_shapes
 from training.formats.load import Lazy, LazyTensor, load_lazily
 from training.formats.same_architecture import FURTHER_SEGMENTS, require_same_architecture, warn_of_other_epsilon
 from training.losses import Loss
@@ -32,7 +33,7 @@ def build_model(run: Run, share: Share = WHOLE) -> Model:
     model = Model(run.model, run.losses, run.vocab_size, run.seed, share)
     if run.init_checkpoint:
         load_init_checkpoint(model, Path(run.init_checkpoint))
-    return _compile(run, model)
+    return _compile(run, model, world=1)
 
 
 def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) -> Model:
@@ -51,12 +52,12 @@ def describe_model(run: Run, share: Share = WHOLE, stage: PipelineStage = ONLY) 
     model.replaced = any(workers.reduce_sums([resumes]))
     if run.init_checkpoint and not model.replaced:
         model.given = dict(_select_weights(model, Path(run.init_checkpoint), workers))
-    return _compile(run, model)
+    return _compile(run, model, workers.world)
 
 
-def _compile(run: Run, model: Model) -> Model:
-    if run.engine.torch_compile:
-        model.trunk.compile()  # without the heads, whose number of targets varies by batch
+def _compile(run: Run, model: Model, world: int) -> Model:
+    if compiles(run.engine, world):
+        compile_blocks(model, BlockCompiler(dynamic=not fixes_shapes(run.engine, world)))
     return model
 
 

@@ -92,8 +92,8 @@ class EngineSettings:
     dataloader_num_workers: int = key(
         default=0, doc="Processes per worker that prepare batches; 0: the training process."
     )
-    torch_compile: bool = key(
-        default=False, doc="Whether torch.compile is used; only without tensor, pipeline or sequence parallelism."
+    torch_compile: Literal["auto", True, False] = key(
+        default="auto", doc="Whether torch.compile compiles the blocks; auto: on a single GPU, with fixed shapes."
     )
     # `selective`: the scores and the softmax of attention, which need much memory and little time.
     activation_checkpointing: ActivationCheckpointing = key(
@@ -151,7 +151,8 @@ class EngineSettings:
             "a number of at least 0",
         )
         allowed = "false with tensor, pipeline or sequence parallelism; this combination is not tested"
-        require(not (self.torch_compile and self.workers_per_row > 1), "torch_compile", self.torch_compile, allowed)
+        fits = self.torch_compile is not True or self.workers_per_row == 1
+        require(fits, "torch_compile", self.torch_compile, allowed)
         require(
             not (self.zero_stage == 0 and self.precision == "bf16"),
             "zero_stage",
