@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from training.architectures.layout import BatchLayout
-from training.architectures.recompute import RecomputedBlocks
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -27,23 +26,31 @@ class BlockCompiler:
 
     def __init__(self, *, dynamic: bool = False, backend: str = "inductor") -> None:
         self.dynamic, self.backend, self.failure = dynamic, backend, ""
-        self._compiled: Callable[..., Any] | None = None
+        self._compiled = dict[Callable[..., Any], Callable[..., Any]]()
 
     def __call__(self, part: Callable[..., T], inputs: Sequence[object]) -> T:
         """Return part(*inputs)."""
         is_fixed = any(isinstance(each, BatchLayout) and each.is_fixed for each in inputs)
-        if self.failure or not torch.is_grad_enabled() or not (is_fixed or self.dynamic):
+        if not torch.is_grad_enabled() or not (is_fixed or self.dynamic):
             return part(*inputs)
-        if self._compiled is None:  # torch.compile imports the compiler, which takes seconds
-            self._compiled = torch.compile(_call, fullgraph=True, dynamic=self.dynamic, backend=self.backend)
+        return self.call(_call, part, *inputs)
+
+    def call(self, function: Callable[..., T], *inputs: object) -> T:
+        """Return function(*inputs), with a function that is compiled for each shape of its inputs."""
+        if self.failure:
+            return function(*inputs)
+        if function not in self._compiled:  # torch.compile imports the compiler, which takes seconds
+            self._compiled[function] = torch.compile(
+                function, fullgraph=True, dynamic=self.dynamic, backend=self.backend
+            )
         try:
-            result: T = self._compiled(part, *inputs)
+            result: T = self._compiled[function](*inputs)
         except Exception as error:
             if not is_of_compiler(error):
                 raise
             self.failure = str(error).strip().splitlines()[0]
             log.warning("engine.torch_compile: no compiled blocks, because the compiler failed: %s", self.failure)
-            return part(*inputs)
+            return function(*inputs)
         return result
 
 
@@ -57,7 +64,7 @@ def is_of_compiler(error: Exception) -> bool:
 
 
 def compile_blocks(net: nn.Module, compiler: BlockCompiler | None) -> None:
-    """Compile the blocks of all stacks of a model; None: do not compile them."""
+    """Compile the blocks of all stacks of a model, and the losses of its heads; None: do not compile them."""
     for module in net.modules():
-        if isinstance(module, RecomputedBlocks):
-            module.compiler = compiler
+        if hasattr(type(module), "compiler"):
+            setattr(module, "compiler", compiler)  # noqa: B010  # mypy knows no such attribute of a module

@@ -26,7 +26,7 @@ from training.specs.attention_window import (
     SlidingWindow,
 )
 from training.specs.blocks import BlockSpec
-from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH
+from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH, TABLE_ROWS, count_logits_at_once
 from training.specs.counts import count_weights
 from training.specs.decoder import Decoder
 from training.specs.disentangled import DisentangledAttentionSpec, DisentangledPositions
@@ -83,6 +83,7 @@ __all__ = [
     "POSITIONS",
     "PREFETCH",
     "TABLES",
+    "TABLE_ROWS",
     "WINDOWS",
     "Activation",
     "ActivationCheckpointing",
@@ -158,6 +159,7 @@ __all__ = [
     "Weights",
     "YarnScaling",
     "alibi_slopes",
+    "count_logits_at_once",
     "count_weights",
     "list_mask_head",
 ]

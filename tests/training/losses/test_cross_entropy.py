@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training.losses.heads import cross_entropy
-from training.losses.heads.cross_entropy import token_log_p, token_sample, token_score
+from training.losses.heads.cross_entropy import linear_cross_entropy, token_log_p, token_sample, token_score
 
 GENERATOR = torch.Generator()
 
@@ -159,3 +159,59 @@ def test_blocks_of_the_vocabulary_do_not_change_the_log_probabilities(
     torch.testing.assert_close(found_M, log_p[of_M, target_M])
     assert torch.equal(right_M, best_U[of_M] == target_M)
     assert token_log_p(feature_UD, table_VD, bias_V, best_U, torch.arange(5))[1].all()
+
+
+class Uncompiled:
+    """Calls the functions that a GPU compiles."""
+
+    def __init__(self) -> None:
+        self.called = 0
+
+    def call(self, function: Any, *inputs: Any) -> Any:
+        self.called += 1
+        return function(*inputs)
+
+
+def differentiate(values: list[Tensor], target_M: Tensor, *more: Any) -> list[Tensor]:
+    """Loss, the targets that are right, and the gradients by features, table and bias."""
+    inputs = [value.clone().requires_grad_() for value in values]
+    loss, right_M, _ = linear_cross_entropy(*inputs, target_M, *more)
+    return [loss.detach(), right_M, *(x.float() for x in torch.autograd.grad(2 * loss, inputs))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("has_filler", [True, False])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_the_way_of_a_gpu_is_that_of_a_cpu(
+    dtype: torch.dtype, has_filler: bool, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of whole tiles, slices of one size, and the function that a GPU compiles."""
+    values = [value.to(dtype) for value in (random(50, 8), random(300, 8, seed=1), random(300, seed=2))]
+    target_M = torch.randint(300, (50,), generator=GENERATOR.manual_seed(3))
+    real_M = torch.arange(50) < 41 if has_filler else None
+    wanted = differentiate(values, target_M, None, real_M)
+    compiler = Uncompiled()
+    monkeypatch.setattr(cross_entropy, "pads_table", lambda device: True)
+    monkeypatch.setattr(cross_entropy, "LOGITS_AT_ONCE", 300 * 13)
+    found = differentiate(values, target_M, None, real_M, compiler if is_compiled else None)
+    assert compiler.called == 4 * is_compiled
+    assert torch.equal(found[1], wanted[1])
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(
+            ours.float(),
+            theirs.float(),
+            rtol=2e-2 if dtype == torch.bfloat16 else 1e-5,
+            atol=1e-2 if dtype == torch.bfloat16 else 1e-5,
+        )
+    if real_M is not None:
+        assert not found[2][41:].any()
+
+
+def test_filler_is_as_if_it_were_absent() -> None:
+    values, target_M = [random(50, 8), random(30, 8, seed=1), random(30, seed=2)], torch.arange(50) % 30
+    loss, right_M, d_feature, d_table, d_bias = differentiate(values, target_M, None, torch.arange(50) < 41)
+    wanted = differentiate([values[0][:41], *values[1:]], target_M[:41])
+    assert torch.equal(right_M[:41], wanted[1])
+    assert not right_M[41:].any()
+    for ours, theirs in zip((loss, d_feature[:41], d_table, d_bias), (wanted[0], *wanted[2:]), strict=True):
+        torch.testing.assert_close(ours, theirs)

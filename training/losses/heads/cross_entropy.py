@@ -1,7 +1,8 @@
 """Cross-entropy over a vocabulary, computed in slices so that the full logits are never in memory."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import cache
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,13 +13,31 @@ from preprocessing.errors import BadInput
 from preprocessing.schema import IGNORE
 from training.architectures import WHOLE, Share, SplitTable, Table, whole
 from training.score import Score
-from training.specs import LOGITS_AT_ONCE
+from training.specs import LOGITS_AT_ONCE, TABLE_ROWS, count_logits_at_once
+
+
+class FunctionCompiler(Protocol):
+    """Calls functions, compiled (training/architectures/compiled.py)."""
+
+    def call(self, function: Callable[..., Any], *inputs: object) -> Any:
+        """Return function(*inputs)."""
+
 
 Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
 """The loss of each target, from three vectors float32 [M]: the logarithm of the sum of exp(logits), the logit of the
 target, and the mean of all logits of its row. It returns float32 [M], and autograd differentiates it (rules.py)."""
 
 ROWS_AT_ONCE, BLOCK = 512, 4_096  # block sizes for likelihoods on a CPU: 8 MB of float32
+
+
+def logits_at_once(device: torch.device) -> int:
+    """Number of logits in memory at a time."""
+    return LOGITS_AT_ONCE if device.type == "cpu" else _count_logits_at_once(device)
+
+
+@cache
+def _count_logits_at_once(device: torch.device) -> int:
+    return count_logits_at_once(torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0)
 
 
 def tokens_at(hidden: Tensor, at_M: Tensor) -> Tensor:
@@ -62,6 +81,7 @@ def linear_cross_entropy(
     target_M: Tensor,
     rule: Rule | None = None,
     real_M: Tensor | None = None,
+    compiler: FunctionCompiler | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The summed loss of `token_score`; bool [M]: whether each target has the highest score; the sum of log^2 Z.
 
@@ -70,7 +90,7 @@ def linear_cross_entropy(
 
     If the table is split between workers (arXiv:1909.08053, 3), each worker computes the logits of its own rows. It
     uses its part of the bias, which is not split. The workers exchange three numbers per target instead of logits, and
-    four with a `rule`.
+    four with a `rule`. A `compiler` compiles what is between the products.
     """
     with_gradient = torch.is_grad_enabled()
     if real_M is not None:
@@ -78,13 +98,13 @@ def linear_cross_entropy(
     if not isinstance(table_VD, SplitTable):
         size = len(table_VD)
         return _LinearCrossEntropy.apply(
-            feature_MD, table_VD, bias_V, target_M, size, WHOLE, with_gradient, rule, real_M
+            feature_MD, table_VD, bias_V, target_M, size, WHOLE, with_gradient, rule, real_M, compiler
         )
     share, within = table_VD.share, table_VD.within
     bias = None if bias_V is None else share.enter(bias_V)[within]
     target_M = target_M - within.start
     feature_MD, rows, size = share.enter(feature_MD), table_VD.rows, table_VD.size
-    return _LinearCrossEntropy.apply(feature_MD, rows, bias, target_M, size, share, with_gradient, rule, real_M)
+    return _LinearCrossEntropy.apply(feature_MD, rows, bias, target_M, size, share, with_gradient, rule, real_M, None)
 
 
 @torch.no_grad()
@@ -97,7 +117,7 @@ def token_log_p(
     computed for a block of the vocabulary at a time, which stays in the cache. This is 1.5 times as fast as full rows
     of logits.
     """
-    num_rows, width = max(1, LOGITS_AT_ONCE // len(table_VD)), len(table_VD)
+    num_rows, width = max(1, logits_at_once(feature_UD.device) // len(table_VD)), len(table_VD)
     if not feature_UD.is_cuda:
         num_rows, width = ROWS_AT_ONCE, min(width, BLOCK)
     log_p_M = torch.empty(len(target_M), dtype=torch.float32, device=feature_UD.device)
@@ -141,7 +161,7 @@ def token_sample(
     `barred_M` are never sampled.
     """
     table_VD = whole(table_VD)
-    num_rows = max(1, LOGITS_AT_ONCE // len(table_VD))
+    num_rows = max(1, logits_at_once(feature_MD.device) // len(table_VD))
     token_M = torch.empty(len(feature_MD), dtype=torch.int64, device=feature_MD.device)
     for start in range(0, len(feature_MD), num_rows):
         rows = slice(start, start + num_rows)
@@ -174,17 +194,26 @@ class _LinearCrossEntropy(torch.autograd.Function):
         with_gradient: bool,
         rule: Rule | None,
         real_M: Tensor | None,
+        compiler: FunctionCompiler | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`table_VD` has this worker's rows of a table with `size` rows.
 
         Targets are relative to the first of these rows; targets outside of them belong to other workers. Features of
         targets that are not real are 0, so that they add nothing to the gradient of the table.
         """
+        device, own_rows = feature_MD.device, len(table_VD)
         if real_M is not None:
             feature_MD = feature_MD * real_M[:, None]
-        num_rows = max(1, LOGITS_AT_ONCE * share.of // size)  # the same on every worker
-        loss, square = (torch.zeros((), dtype=torch.float32, device=feature_MD.device) for _ in range(2))
-        right_M = torch.empty(len(target_M), dtype=torch.bool, device=feature_MD.device)
+        num_rows = max(1, logits_at_once(device) * share.of // size)  # the same on every worker
+        if device.type != "cpu":
+            num_rows = divide_evenly(len(target_M), num_rows)
+        if pads_table(device) and share.of == 1:  # products of whole tiles are faster
+            missing = -own_rows % TABLE_ROWS
+            table_VD = F.pad(table_VD, (0, 0, 0, missing))
+            bias_V = None if bias_V is None else F.pad(bias_V, (0, missing))
+        fuses = compiler is not None and rule is None and share.of == 1 and with_gradient
+        loss, square = (torch.zeros((), dtype=torch.float32, device=device) for _ in range(2))
+        right_M = torch.empty(len(target_M), dtype=torch.bool, device=device)
         d_feature_MD = torch.empty_like(feature_MD) if with_gradient else None
         d_table_VD = torch.zeros_like(table_VD, dtype=torch.float32) if with_gradient else None
         d_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_gradient and bias_V is not None else None
@@ -192,10 +221,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
             rows = slice(start, start + num_rows)
             feature, target = feature_MD[rows], target_M[rows, None]
             real = None if real_M is None else real_M[rows]
-            logits = F.linear(feature, table_VD, bias_V).float()
-            if rule is None:
+            logits = F.linear(feature, table_VD, bias_V)
+            if compiler is not None and fuses:
+                loss_of_each, right_M[rows], d_logits = compiler.call(
+                    cross_entropy_of_slice, logits, target, real, own_rows
+                )
+            elif rule is None:
+                logits = logits[:, :own_rows].float()
                 loss_of_each, right_M[rows], d_logits = _cross_entropy(logits, target, share, with_gradient)
             else:
+                logits = logits[:, :own_rows].float()
                 loss_of_each, right_M[rows], d_logits, log_z = _apply_rule(
                     rule, logits, target, size, share, with_gradient
                 )
@@ -203,8 +238,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
             loss += sum_real(loss_of_each, real)
             if d_feature_MD is None or d_table_VD is None:
                 continue
+            if d_logits.shape[1] < len(table_VD):
+                d_logits = F.pad(d_logits, (0, len(table_VD) - d_logits.shape[1]))
             if d_bias_V is not None:
-                d_bias_V += d_logits.sum(0) if real is None else real.float() @ d_logits
+                if real is None or fuses:  # then rows that are not real are 0
+                    d_bias_V += d_logits.sum(0, dtype=torch.float32)
+                else:
+                    d_bias_V += real.float() @ d_logits
             d_logits = d_logits.to(feature.dtype)
             d_feature_MD[rows] = d_logits @ table_VD
             if feature.dtype == torch.float32:
@@ -214,6 +254,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if real_M is not None:
             right_M &= real_M
             d_feature_MD = d_feature_MD * real_M[:, None] if d_feature_MD is not None else None
+        ctx.own_rows = own_rows
         ctx.save_for_backward(d_feature_MD, d_table_VD, d_bias_V)
         ctx.mark_non_differentiable(right_M, square)
         return loss, right_M, square
@@ -222,8 +263,44 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         # autograd casts each gradient to the precision of its tensor
-        scaled = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
-        return (*scaled, None, None, None, None, None, None)
+        d_feature, *of_table = (None if gradient is None else gradient * d_loss for gradient in ctx.saved_tensors)
+        own = (None if gradient is None else gradient[: ctx.own_rows] for gradient in of_table)
+        return (d_feature, *own, None, None, None, None, None, None, None)
+
+
+def divide_evenly(number: int, most: int) -> int:
+    """The size of the fewest slices of at most `most` of `number` items, all of one size except for the last.
+
+    >>> divide_evenly(10, 4), divide_evenly(0, 4)
+    (4, 1)
+    """
+    slices = -(-number // most)
+    return max(1, -(-number // max(1, slices)))
+
+
+def pads_table(device: torch.device) -> bool:
+    """Whether products with the token table have a multiple of TABLE_ROWS rows, the last of them zeros."""
+    return device.type != "cpu"
+
+
+def cross_entropy_of_slice(
+    logits_RW: Tensor, target_R1: Tensor, real_R: Tensor | None, size: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The cross-entropy [R], bool [R] and the gradient [R, W] of `_cross_entropy`, in few kernels if it is compiled.
+
+    The first `size` logits of each row count. The gradient has the precision of the logits, and is 0 in rows that are
+    not real.
+    """
+    token_W = torch.arange(logits_RW.shape[1], device=logits_RW.device)
+    x = logits_RW.float().where(token_W < size, -torch.inf)
+    best_R1 = x.amax(-1, keepdim=True)
+    exp_RW = (x - best_R1).exp()
+    total_R1 = exp_RW.sum(-1, keepdim=True)
+    logit_R1 = x.gather(1, target_R1)
+    d_logits_RW = exp_RW / total_R1 - (token_W == target_R1).float()
+    d_logits_RW = d_logits_RW if real_R is None else d_logits_RW * real_R[:, None]
+    loss_R = (best_R1 + total_R1.log() - logit_R1).squeeze(1)
+    return loss_R, (logit_R1 >= best_R1).squeeze(1), d_logits_RW.to(logits_RW.dtype)
 
 
 def sum_real(values_M: Tensor, real_M: Tensor | None) -> Tensor:

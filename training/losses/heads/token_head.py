@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from training.architectures import Table, whole
 from training.losses.heads.cross_entropy import (
+    FunctionCompiler,
     Rule,
     count_real,
     linear_cross_entropy,
@@ -28,6 +29,7 @@ class TokenHead(nn.Module):
     """
 
     bias: nn.Parameter | None
+    compiler: FunctionCompiler | None = None  # compiles the losses from the logits
 
     def __init__(self, rule: Rule | None = None, z_loss: float = 0.0) -> None:
         super().__init__()
@@ -42,7 +44,10 @@ class TokenHead(nn.Module):
         feature_MD = self.features(tokens_at(hidden, batch["targets_at"]))
         target_M = batch["targets"]
         real_M = real_targets(batch)
-        loss, right_M, square = linear_cross_entropy(feature_MD, table_VD, self.bias, target_M, self.rule, real_M)
+        compiler = None if real_M is None else self.compiler  # only batches of a fixed shape
+        loss, right_M, square = linear_cross_entropy(
+            feature_MD, table_VD, self.bias, target_M, self.rule, real_M, compiler
+        )
         score = Score(loss, count_real(batch["targets"], real_M), right_M.sum())
         return score._replace(z_loss=self.z_loss * square) if self.z_loss else score
 
