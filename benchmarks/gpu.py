@@ -22,8 +22,8 @@ Each part is a process with a time limit. A part may also use the time that earl
 FOLDER/gpu.md has all results up to then; FOLDER/gpu-PART.log has the output of a part that failed. The table is last.
 
 `--tiny` does the same with small models on a CPU. Required packages: torch, deepspeed, transformers, accelerate,
-pydantic, PyYAML, psutil, and the first list of dependencies in pyproject.toml; for `tests` also pytest. Ray, MLflow and
-Beam are not required.
+pydantic, PyYAML, psutil, and the first list of dependencies in pyproject.toml; for `tests` and `largest` also pytest
+and threadpoolctl. Ray, MLflow and Beam are not required.
 """
 
 import argparse
@@ -31,17 +31,18 @@ import importlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import psutil
@@ -57,6 +58,9 @@ HOST_FILLED: Final = 0.7  # fraction of the host memory that a plan may use
 MOST_WEIGHTS: Final = 6e9  # the weights are initialized on one core: a billion takes about ten seconds
 SESAME_S, PEER_S = 12.0, 8.0  # seconds of measurement of an arm
 TRAINER_WARM_UP: Final = 2  # steps of the Trainer before the time is taken
+OUTCOMES: Final = ("PASSED", "FAILED", "ERROR", "SKIPPED")  # of a test
+SHOWN_PACKAGES: Final = ("torch", "deepspeed", "transformers")
+PACKAGES: Final = (*SHOWN_PACKAGES, "accelerate", "pydantic", "yaml", "pytest", "threadpoolctl")
 
 
 @dataclass(frozen=True)
@@ -217,7 +221,7 @@ class LoopMeasurement:
         if activity:
             return
         if done == 1:
-            self.result["first_step_s"] = time.time() - psutil.Process().create_time()
+            self.result["first_step_s"] = find_age()
             self.print_result()
             if self.only_start:
                 raise MeasurementEnded
@@ -230,8 +234,12 @@ class LoopMeasurement:
                 raise MeasurementEnded
             import torch
 
-            self.recorder = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
-            self.recorder.start()
+            try:
+                self.recorder = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+                self.recorder.start()
+            except RuntimeError as error:  # the machine does not let a process read its counters
+                self.result["launches_problem"] = str(error)[:200]
+                raise MeasurementEnded from None
 
 
 def count_launches(recorder: Any) -> int | None:
@@ -241,9 +249,17 @@ def count_launches(recorder: Any) -> int | None:
     torch.cuda.synchronize()
     recorder.stop()
     with suppress(AttributeError):  # not a public interface, but the public one takes seconds for 40,000 kernels
-        names = [event.name() for event in recorder.profiler.kineto_results.events()]
-        return sum("LaunchKernel" in name or "GraphLaunch" in name for name in names)
+        return count_launch_names(event.name() for event in recorder.profiler.kineto_results.events())
     return None
+
+
+def count_launch_names(names: Iterable[str]) -> int:
+    """The number of names of functions of CUDA that launch a kernel or a graph.
+
+    >>> count_launch_names(["cudaLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch", "cudaMemcpyAsync", "gemm"])
+    3
+    """
+    return sum("LaunchKernel" in name or "GraphLaunch" in name for name in names)
 
 
 def measure_sesame(net: Net, sizes: Sizes, corpus: Path, folder: Path, *, only_start: bool) -> None:
@@ -256,6 +272,11 @@ def measure_sesame(net: Net, sizes: Sizes, corpus: Path, folder: Path, *, only_s
     engine = open_engine(lambda: describe_model(run), run.optimizer, run.engine)
     with suppress(MeasurementEnded):
         pretrain(run, engine, measurement.log, Callbacks(report_activity=measurement.report_activity))
+
+
+def find_age() -> float:
+    """Seconds since this process was started, before its imports."""
+    return time.time() - psutil.Process().create_time()
 
 
 def device_name(sizes: Sizes) -> str:
@@ -295,13 +316,14 @@ def measure_trainer(net: Net, sizes: Sizes, corpus: Path) -> dict[str, Any]:
         (peer,) = theirs(recipe, model, corpus / "vocab", Path(folder))
     batch = tensors(collate_padded(made_up(recipe, vocab, net.trainer_rows, net.length), net.length, vocab.pad or 0))
     examples = make_examples(net.recipe, batch)
-    ends: list[float] = []
+    ends, first_step_s = list[float](), list[float]()
 
     class Clock(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if cuda:
                 torch.cuda.synchronize()
             ends.append(time.perf_counter())
+            first_step_s.append(find_age())
             measured = ends[TRAINER_WARM_UP - 1 :]
             control.should_training_stop = len(measured) > 1 and measured[-1] - measured[0] >= sizes.peer_s
 
@@ -325,6 +347,7 @@ def measure_trainer(net: Net, sizes: Sizes, corpus: Path) -> dict[str, Any]:
     return {
         "tokens_per_s": net.rows * net.length / step_s,
         "step_s": step_s,
+        "first_step_s": first_step_s[0],
         "steps": len(ends) - TRAINER_WARM_UP,
         "gib": torch.cuda.max_memory_allocated() / 2**30 if cuda else None,
         "device": device_name(sizes),
@@ -369,12 +392,12 @@ def train_largest(sizes: Sizes) -> None:
 
     from benchmarks.memory import Alive
     from benchmarks.step import made_up, small_vocab
+    from orchestration.planning import workload_of
     from preprocessing.collate import collate_unpadded
     from preprocessing.tokenization import table_rows
     from training.model import Model
     from training.specs import EngineSettings
 
-    planning = import_planning()
     cuda = sizes.device == "cuda"
     room = sizes.memory or float(torch.cuda.mem_get_info()[0])
     recipe, plan = find_deepest(sizes, room)
@@ -407,7 +430,7 @@ def train_largest(sizes: Sizes) -> None:
             continue
         peak = alive.most if alive else torch.cuda.max_memory_allocated()
         result = {
-            "weights": planning.workload_of(recipe).parameters,
+            "weights": workload_of(recipe).parameters,
             "layers": recipe.model.num_hidden_layers,
             "planned_bytes": plan.peak - plan.cuda_context,
             "peak_bytes": peak,
@@ -419,17 +442,6 @@ def train_largest(sizes: Sizes) -> None:
             "device": device_name(sizes),
         }
         print(json.dumps(result), flush=True)
-
-
-def import_planning() -> Any:
-    """The package orchestration.planning. Without threadpoolctl, it cannot measure a CPU, which is not needed here."""
-    try:
-        import threadpoolctl  # noqa: F401
-    except ModuleNotFoundError:
-        absent: Any = ModuleType("threadpoolctl")
-        absent.threadpool_limits = None
-        sys.modules["threadpoolctl"] = absent
-    return importlib.import_module("orchestration.planning")
 
 
 def find_deepest(sizes: Sizes, room: float) -> tuple[Any, Any]:
@@ -449,6 +461,7 @@ def find_deepest(sizes: Sizes, room: float) -> tuple[Any, Any]:
 def iterate_gpts(sizes: Sizes) -> Iterator[Any]:
     """Yield GPT-2 with this hidden size and 1, 2, ... layers, up to MOST_WEIGHTS parameters."""
     from orchestration.config import load
+    from orchestration.planning import workload_of
 
     recipe = load("gpt2", scale=sizes.scale)
     heads = max(1, sizes.width // 128)
@@ -462,25 +475,26 @@ def iterate_gpts(sizes: Sizes) -> Iterator[Any]:
             intermediate_size=0,
         )
         deeper = replace(recipe, model=model)
-        if import_planning().workload_of(deeper).parameters > MOST_WEIGHTS:
+        if workload_of(deeper).parameters > MOST_WEIGHTS:
             return
         yield deeper
 
 
 def plan_memory(recipe: Any, sizes: Sizes) -> Any:
     """The memory that one device needs for a batch of one sequence."""
-    planning = import_planning()
-    layout = planning.ParallelLayout(
+    from orchestration.planning import ParallelLayout, device_memory, workload_of
+
+    layout = ParallelLayout(
         zero=3, rows=1, checkpointing="full", offload=True, offload_parameters=True, precision=sizes.precision
     )
-    return planning.device_memory(planning.workload_of(recipe), layout, sizes.length, cuda=sizes.device == "cuda")
+    return device_memory(workload_of(recipe), layout, sizes.length, cuda=sizes.device == "cuda")
 
 
 # Tests
 
 
 def run_tests(tiny: bool) -> dict[str, Any]:
-    """The last line of pytest for all tests with the mark `gpu`, the failed ones, and the files that were left out."""
+    """The number of passed tests with the mark `gpu`, the names of the others, and the files that were left out."""
     if importlib.util.find_spec("pytest") is None:
         return {"problem": "not run: pytest is not installed"}
     files, left_out = [], {}
@@ -489,20 +503,46 @@ def run_tests(tiny: bool) -> dict[str, Any]:
             left_out[path] = f"needs {missing}"
         else:
             files.append(path)
+    result: dict[str, Any] = {"left_out": left_out}
+    for line in stream_tests(files, only_collect=tiny):
+        print(line, file=sys.stderr)
+        words = line.split()
+        if len(words) > 1 and words[1] in OUTCOMES:
+            result.setdefault(words[1].lower(), []).append(words[0].removeprefix("tests/"))
+            print(json.dumps(summarize_tests(result)), flush=True)
+        if words and words[0] == "ERROR":  # a file that cannot be imported, or the code before or after a test
+            result["problem"] = line[:300]
+        result["summary"] = line or result.get("summary", "")
+    if not tiny and not {outcome.lower() for outcome in OUTCOMES} & result.keys():
+        result["problem"] = f"no test has run: {result.get('summary', '')}"
+    return summarize_tests(result)
+
+
+def summarize_tests(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of the tests with the number of passed tests, and a `problem` if a test has failed.
+
+    >>> summarize_tests({"passed": ["a", "b"], "failed": ["c"]})
+    {'passed': 2, 'failed': ['c'], 'problem': '1 failed'}
+    """
+    failed = [*result.get("failed", ()), *result.get("error", ())]
+    problem = {"problem": f"{len(failed)} failed"} if failed else {}
+    return {**result, "passed": len(result.get("passed", ()))} | problem
+
+
+def stream_tests(files: Sequence[str], *, only_collect: bool) -> Iterator[str]:
+    """Yield the lines of pytest, one for each test as soon as it has ended."""
     # not the settings in pyproject.toml, which require plugins of pytest
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-m", "gpu", "-p", "no:cacheprovider", "-c", os.devnull]
-    command += ["--rootdir", str(ROOT), *(["--collect-only"] if tiny else []), *files]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    lines = done.stdout.strip().splitlines()
-    print(done.stdout, file=sys.stderr)
-    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
-    result = {"summary": lines[-1] if lines else "", "exit": done.returncode, "failed": failed, "left_out": left_out}
-    return result | ({"problem": "some tests failed"} if done.returncode else {})
+    command = [sys.executable, "-m", "pytest", "-v", "-rfE", "-m", "gpu", "-p", "no:cacheprovider", "-c", os.devnull]
+    command += ["--rootdir", str(ROOT), *(["--collect-only", "-q"] if only_collect else []), *files]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            yield line.rstrip()
 
 
 def find_gpu_tests() -> list[str]:
-    """The files of tests with the mark `gpu`, relative to the checkout."""
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    """The files of tests with the mark `gpu`, relative to the checkout; those of training, which are short, first."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"), reverse=True)
     return [str(file.relative_to(ROOT)) for file in files if "pytest.mark.gpu" in file.read_text(encoding="utf-8")]
 
 
@@ -537,6 +577,8 @@ class Benchmark:
 
     def run(self) -> None:
         """Run all parts and print the table."""
+        if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+            self.lines.append(f"Not installed: {', '.join(missing)}; some parts will fail.\n")
         print("\n".join(self.lines), flush=True)
         for number, part in enumerate(self.parts):
             later = sum(other.limit for other in self.parts[number + 1 :])
@@ -544,18 +586,29 @@ class Benchmark:
             began = self.elapsed
             result = self._measure(part, left) if left >= LEAST_S else {"problem": f"not run: {left:.0f} s left"}
             self.results[part.name] = result
-            self.lines.append(f"* {part.name} ({self.elapsed - began:.0f} s): {json.dumps(result)}")
+            self.lines.append(f"* {part.name} ({self.elapsed - began:.0f} of {left:.0f} s): {render_result(result)}")
             print(self.lines[-1], flush=True)
             self._write()
-        print(f"\n{self.elapsed:.0f} of {TOTAL_S:.0f} s\n\n{render_table(self.results)}", flush=True)
+        print(f"\n{self._summary}", flush=True)
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.began
 
+    @property
+    def _summary(self) -> str:
+        """The device, the versions, the time of all parts, and the table."""
+        devices = [result["device"] for result in self.results.values() if "device" in result]
+        about = [
+            *devices[:1],
+            f"Python {platform.python_version()}",
+            *map(describe_version, SHOWN_PACKAGES),
+        ]
+        return f"{', '.join(about)}; {self.elapsed:.0f} of {TOTAL_S:.0f} s\n\n{render_table(self.results)}"
+
     def _write(self) -> None:
         text = "\n".join(self.lines)
-        (self.out / "gpu.md").write_text(f"{text}\n\n{self.elapsed:.0f} s\n\n{render_table(self.results)}\n")
+        (self.out / "gpu.md").write_text(f"{text}\n\n{self._summary}\n")
 
     def _measure(self, part: Part, seconds: float) -> dict[str, Any]:
         """The result of a part, which may take `seconds` seconds."""
@@ -588,6 +641,26 @@ class Benchmark:
         if not folder.exists():
             tokenizer = load(sizes.recipe, scale=self.sizes.scale).data.tokenizer
             make_corpus(folder, tokenizer, self.sizes.corpus_tokens, sizes.document_tokens)
+
+
+def describe_version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
+
+
+def render_result(result: Mapping[str, Any]) -> str:
+    """A result as JSON in one line, with numbers of four digits.
+
+    >>> render_result({"tokens_per_s": 491366.2, "mfu": 0.39712, "gib": None})
+    '{"tokens_per_s": 491366, "mfu": 0.3971, "gib": null}'
+    """
+    short = {
+        key: (round(value) if abs(value) >= 1_000 else float(f"{value:.4g}")) if isinstance(value, float) else value
+        for key, value in result.items()
+    }
+    return json.dumps(short)
 
 
 def corpus_folder(scratch: Path, net: Net) -> Path:
