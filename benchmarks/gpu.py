@@ -226,7 +226,7 @@ class LoopMeasurement:
             if self.only_start:
                 raise MeasurementEnded
         if self.recorder is not None:
-            self.result["launches"] = count_launches(self.recorder)
+            self.result |= count_launches(self.recorder)
             self.print_result()
             raise MeasurementEnded
         if self.seconds >= self.sizes.sesame_s:
@@ -242,15 +242,19 @@ class LoopMeasurement:
                 raise MeasurementEnded from None
 
 
-def count_launches(recorder: Any) -> int | None:
-    """The number of kernels and graphs that the host has launched since the recorder started; None if unknown."""
+def count_launches(recorder: Any) -> dict[str, int]:
+    """The number of launches by the host, and of kernels on the device, since the recorder was started."""
     import torch
 
     torch.cuda.synchronize()
     recorder.stop()
     with suppress(AttributeError):  # not a public interface, but the public one takes seconds for 40,000 kernels
-        return count_launch_names(event.name() for event in recorder.profiler.kineto_results.events())
-    return None
+        events = [(str(event.device_type()), event.name()) for event in recorder.profiler.kineto_results.events()]
+        kernels = [
+            name for device, name in events if device.endswith("CUDA") and not name.startswith(("Memcpy", "Memset"))
+        ]
+        return {"launches": count_launch_names(name for _, name in events), "kernels": len(kernels)}
+    return {}
 
 
 def count_launch_names(names: Iterable[str]) -> int:
@@ -577,6 +581,8 @@ class Benchmark:
 
     def run(self) -> None:
         """Run all parts and print the table."""
+        if self.tiny:
+            self.lines.append("Tiny models on a CPU: these figures are no speeds of the nets in the table.\n")
         if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
             self.lines.append(f"Not installed: {', '.join(missing)}; some parts will fail.\n")
         print("\n".join(self.lines), flush=True)
@@ -623,7 +629,11 @@ class Benchmark:
             command = [sys.executable, "-m", "benchmarks.gpu", "--here", part.name, "--scratch", str(self.scratch)]
             command += ["--tiny"] if self.tiny else []
         caches = self.scratch / f"caches-{SESAME if part.kind == RESTART else part.kind}-{part.net}"
-        environment = {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "TRITON_CACHE_DIR": str(caches / "triton")}
+        environment = {
+            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
+            "HF_HUB_OFFLINE": "1",
+        }
         result, log = run_process(command, environment, deadline - time.monotonic())
         if "problem" in result:
             (self.out / f"gpu-{part.name.replace(' ', '-')}.log").write_text(log)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from benchmarks import gpu
 from benchmarks.gpu_corpus import make_corpus
@@ -20,13 +21,10 @@ from preprocessing.rows import ExampleDataset
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 
-FORBIDDEN = """
+# a module that is None cannot be imported, and no specification of it is found
+ABSENT = """
 import sys
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("ray", "mlflow", "apache_beam"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Finder())
+sys.modules.update(dict.fromkeys(("ray", "mlflow", "apache_beam")))
 """
 
 
@@ -131,6 +129,15 @@ def test_the_speed_of_the_loop_is_the_mean_after_the_first_log(capsys: pytest.Ca
         measurement.report_activity(6, "")
 
 
+def test_launches_and_kernels_of_a_recorded_step_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    recorder = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    recorder.start()
+    with torch.profiler.record_function("cudaLaunchKernel"):  # without a GPU, a range with the name of a launch
+        torch.zeros(2)
+    assert gpu.count_launches(recorder) == {"launches": 1, "kernels": 0}
+
+
 def test_pairs_of_the_made_up_corpus_are_as_full_as_those_of_books(tmp_path: Path) -> None:
     recipe = load("bert_base")
     corpus = make_corpus(tmp_path / "corpus", recipe.data.tokenizer, 1_500_000, NETS["bert512"].document_tokens)
@@ -152,7 +159,7 @@ def test_the_deepest_gpt_fits_the_given_memory() -> None:
 
 @pytest.mark.slow  # each part runs in a process that imports DeepSpeed or transformers
 def test_all_parts_run_on_a_cpu_without_ray_mlflow_and_beam(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(FORBIDDEN)
+    (tmp_path / "sitecustomize.py").write_text(ABSENT)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "benchmarks.gpu", "--tiny", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, cwd=gpu.ROOT, env=environment, capture_output=True, text=True, timeout=570)
