@@ -134,12 +134,11 @@ def find_net(name: str, tiny: bool) -> Net:
 
 def open_engine(build: Callable[[], Any], optimizer: Any, settings: Any) -> Any:
     """The engine of a run of one process: `build` makes the model, as soon as the process is connected."""
-    from training.engines import DeepSpeedEngine, connect
+    from training.engines import open_engine as open_engine_of
 
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": str(free_port()), "DS_ACCELERATOR": settings.device}
-    connect(settings)
-    return DeepSpeedEngine(build(), optimizer, settings)
+    return open_engine_of(lambda *_: build(), optimizer, settings, world=1)
 
 
 def describe_run(net: Net, sizes: Sizes, corpus: Path, folder: Path) -> Any:

@@ -10,7 +10,7 @@ from preprocessing.errors import MiscountedWeights
 from preprocessing.tokenization import table_rows
 from tests.family import RECIPES, loader, model, recipe
 from tests.training.parity import hf
-from training.engines.engine import to_tensors
+from training.engines.upload import to_tensors
 from training.losses import SentencePair, SpanBoundary
 from training.specs import Decoder, Encoder, ModelTensors, VectorsSpec
 

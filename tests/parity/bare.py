@@ -18,7 +18,7 @@ from torch import Tensor, distributed, nn
 from tests.parity.cells import Cell
 from training.data import open_loader
 from training.engines import deepspeed_import
-from training.engines.engine import to_tensors
+from training.engines.upload import to_tensors
 from training.formats import build_model
 from training.loop import _noise_seed
 from training.losses import Loss

@@ -111,7 +111,7 @@ def test_a_compiled_trunk_learns_the_same(run: Run) -> None:
 
 def test_the_first_loss_is_the_mean_over_all_targets(run: Run) -> None:
     """Computed with plain torch from the sequences of the first step."""
-    from training.engines.engine import to_tensors
+    from training.engines.upload import to_tensors
 
     (batch,) = open_loader(run, 0, 1).at(0)
     model = build_model(run)

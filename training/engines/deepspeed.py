@@ -20,11 +20,12 @@ from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
 from training.architectures import StageInputs, set_chunks, set_recompute, trust_kernels
 from training.engines import deepspeed_import, local_shards, loopback
-from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
+from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate
 from training.engines.fragments import CheckpointFragment, Fragments
 from training.engines.local_shards import Copy
 from training.engines.mesh import Mesh, mesh_of
 from training.engines.pipeline import PipelineRunner
+from training.engines.upload import Uploader, to_tensors
 from training.model import ALONE, Model, ReplicaGroup, materialize, net_of, parameter_groups
 from training.optimizers import Optimizer
 from training.score import Score
@@ -205,6 +206,7 @@ class DeepSpeedEngine(Generic[M]):
         self.rank, self.world = torch.distributed.get_rank(), torch.distributed.get_world_size()
         self.data_rank, self.data_world = self.mesh.data_rank, self.mesh.data_world
         self.counts = self.mesh.share.number == self.mesh.chunk.number == 0 and self.mesh.line.stage.is_last
+        self.uploader = Uploader(self.engine.device)
         trust_kernels(model, next(model.parameters()).dtype, self.engine.device)
         self.pipeline: PipelineRunner | None = None
         if isinstance(model, Model) and model.stage.of > 1:
@@ -254,7 +256,7 @@ class DeepSpeedEngine(Generic[M]):
     def forward(self, batch: Batch) -> dict[str, Score]:
         if self.pipeline:
             raise RuntimeError("forward is not available with a pipeline; call `scored`")
-        return self.engine(to_tensors(batch, self.engine.device))
+        return self.engine(self.uploader.take(batch))
 
     def _run_stage(self, batch: Batch, inputs: StageInputs) -> Any:
         return self.engine(to_tensors(batch, self.engine.device), inputs)
@@ -272,7 +274,9 @@ class DeepSpeedEngine(Generic[M]):
         self.engine.backward(loss)
 
     def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        return self.pipeline.iterate_scores(batches) if self.pipeline else score_micro_batches(self.forward, batches)
+        if self.pipeline:
+            return self.pipeline.iterate_scores(batches)
+        return score_micro_batches(self.forward, self.uploader, batches)
 
     def backward(self, loss: Tensor) -> None:
         if self._scaler():

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.architectures import DeviceBatch
 from training.engines.fragments import MEMORY, CheckpointFragment, Fragments, whole
 from training.engines.local_shards import Copy
+from training.engines.upload import AHEAD, Uploader
 from training.model import net_of
 from training.profiler import record_phase
 from training.score import Score
@@ -95,10 +95,12 @@ class Engine(Protocol[M]):
 
 
 def score_micro_batches(
-    forward: Callable[[Batch], dict[str, Score]], batches: Sequence[Batch]
+    forward: Callable[[Batch], dict[str, Score]], uploader: Uploader, batches: Sequence[Batch]
 ) -> Iterator[tuple[Batch, dict[str, Score]]]:
-    """Implement `Engine.scored` for a worker that has all layers."""
-    for batch in batches:
+    """Implement `Engine.iterate_scores` for a worker that has all layers."""
+    for number, batch in enumerate(batches):
+        for following in batches[number : number + AHEAD]:
+            uploader.begin(following)
         with record_phase("forward"):
             scores = forward(batch)
         yield batch, scores
@@ -110,20 +112,6 @@ def memory_of(model: nn.Module) -> dict[str, Tensor]:
     Without these tensors, a resumed run would start all sequences with an empty memory.
     """
     return {whole(MEMORY, name): tensor for name, tensor in net_of(model).memory_state().items()}
-
-
-ON_HOST: Final = frozenset({"slot", "real_rows", "longest", "source_longest"})
-"""Columns that only the host reads."""
-
-
-def to_tensors(batch: Batch, device: torch.device) -> DeviceBatch:
-    """Convert the arrays of a batch to tensors on `device`, except for the columns `ON_HOST`, which stay on the CPU.
-
-    Tensors on the CPU share the memory of the arrays.
-    """
-    tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
-    on_device = {name: x if name in ON_HOST else x.to(device, non_blocking=True) for name, x in tensors.items()}
-    return DeviceBatch(on_device, batch)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from preprocessing.schema import Batch
 from training.architectures import set_recompute, trust_kernels
 from training.engines import local_shards
-from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate, to_tensors
+from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate
 from training.engines.flat_parameters import FlatParameters
 from training.engines.fragments import CheckpointFragment, Fragments
 from training.engines.local_shards import Copy
+from training.engines.upload import Uploader
 from training.model import Model, materialize, net_of, parameter_groups
 from training.optimizers import Optimizer
 from training.score import Score
@@ -40,6 +41,7 @@ class LocalEngine(Generic[M]):
             assert isinstance(model, Model)
             materialize(model, lambda value: nn.Parameter(value.to(self.device, dtype)))
         self.model, self.clip = model.to(self.device, dtype), spec.max_grad_norm or math.inf
+        self.uploader = Uploader(self.device)
         trust_kernels(model, dtype, self.device)
         set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = self.data_rank, self.data_world = 0, 1
@@ -52,10 +54,10 @@ class LocalEngine(Generic[M]):
         self.optimizer = spec.build(self.flat.optimizer_groups if self.flat else groups or ())
 
     def forward(self, batch: Batch) -> dict[str, Score]:
-        return self.model(to_tensors(batch, self.device))
+        return self.model(self.uploader.take(batch))
 
     def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
-        return score_micro_batches(self.forward, batches)
+        return score_micro_batches(self.forward, self.uploader, batches)
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
