@@ -20,10 +20,10 @@ from training.best import is_over, is_tracked, update_best
 from training.data import Batches, Loader, open_loader, open_validation
 from training.engines import Engine
 from training.losses import Loss
-from training.meter import Meter, peak
+from training.meter import HostBoundProbe, Meter, peak
 from training.model import Model, net_of
 from training.optimizers import rate_at
-from training.profiler import Profiler, record_phase, time_items
+from training.profiler import Profiler, observe_phases, record_phase, time_items
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver, SaverVotes
 from training.score import Score
@@ -153,7 +153,9 @@ class Pretraining:
         self.state = _resume(run, engine)
         self.first_step = self.saved_step = self.state.step
         self.saver = resources.enter_context(closing(_saver(run, engine)))
-        self.meter = Meter(run.model, run.vocab_size, _peak(run, engine))
+        probe = HostBoundProbe() if run.engine.device == "cuda" else None
+        self.meter = Meter(run.model, run.vocab_size, _peak(run, engine), probe)
+        resources.enter_context(observe_phases(*self.meter.observers))
         self.tally = MetricsTally(engine)
         self.learner = Learner(run, engine, self.tally, self.first_step)
         self.profiler = resources.enter_context(closing(Profiler(run, engine.model, engine.rank)))
