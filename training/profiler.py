@@ -23,7 +23,7 @@ from torch.autograd.profiler import record_function
 from preprocessing.files import write_atomic
 from training.profile_table import Recording, as_csv, as_text, summarize, table
 from training.run import WARM_UP, Run
-from training.trace import MAX_EVENTS, MODULE, MS, PHASE, Event, events_of, read, steps_within
+from training.trace import MAX_EVENTS, MODULE, MS, PHASE, Event, events_of, pause_garbage_collection, read, steps_within
 
 T = TypeVar("T")
 FOLDER, TRACE, TEXT, CSV = "profile", "trace.json.gz", "table.txt", "table.csv"  # in the run directory
@@ -168,13 +168,18 @@ class Profiler:
     def _limit_steps(self, trial: torch.profiler.profile) -> None:
         """Stop the trial, and record only as many steps as can be read in seconds."""
         self._trial = None
-        trial.stop()
-        of_one = len(trial.profiler.kineto_results.events())  # type: ignore[union-attr]  # it has recorded
+        with pause_garbage_collection():
+            trial.stop()
+            of_one = len(trial.profiler.kineto_results.events())  # type: ignore[union-attr]  # it has recorded
         self._steps = steps_within(self._requested * of_one, self._requested, MAX_EVENTS)
         if self._steps < self._requested:
             log.warning("profile: recording %d of %d steps: a step has %d events", self._steps, self._requested, of_one)
 
     def _stop(self, recorder: torch.profiler.profile, steps: int) -> None:
+        with pause_garbage_collection():
+            self._write(recorder, steps)
+
+    def _write(self, recorder: torch.profiler.profile, steps: int) -> None:
         self._starts_ns.append(time_ns())
         self._recorder = None
         recorder.stop()

@@ -12,12 +12,17 @@ may be equal. An operator of the backward pass has the sequence number and the t
 pass that it belongs to, and thereby its modules.
 """
 
+import gc
 import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
+
+import torch
 
 from training.purposes import COMMUNICATION, purpose_of
 
@@ -125,30 +130,45 @@ def events_of(recorded: Iterable[Any]) -> Iterator[Event]:
 
     Synchronizations on the timeline of the device are not work, so they are left out.
     """
-    import torch
-
-    on_host = torch.autograd.DeviceType.CPU
+    on_host, kinds = torch.autograd.DeviceType.CPU, dict[str, bool]()
     for one in recorded:
         if one.is_hidden_event():
             continue
         name, is_device = one.name(), one.device_type() != on_host
-        kind = one.activity_type() if hasattr(one, "activity_type") else ""  # older versions of torch do not say it
+        try:
+            kind = one.activity_type()
+        except AttributeError:  # an older version of torch
+            kind = ""
         if is_device and _IS_SYNC.match(name):
             continue
         is_range = one.is_user_annotation() or (is_device and kind not in ("", *_WORK))
+        if (is_call := kinds.get(name)) is None:
+            is_call = kinds[name] = _IS_CALL.match(name) is not None
         yield Event(
             name,
             one.start_ns(),
             one.duration_ns(),
-            is_device=is_device,
-            is_range=is_range or name.startswith((PHASE, MODULE)),
-            thread=one.start_thread_id(),
-            id=one.correlation_id(),
-            launched_by=one.linked_correlation_id(),
-            is_call=not is_device and (kind in _CALLS or _IS_CALL.match(name) is not None),
-            sequence=one.sequence_nr(),
-            forward_thread=one.fwd_thread_id(),
+            is_device,
+            is_range or name.startswith((PHASE, MODULE)),
+            one.start_thread_id(),
+            one.correlation_id(),
+            one.linked_correlation_id(),
+            not is_device and (is_call or kind in _CALLS),
+            one.sequence_nr(),
+            one.fwd_thread_id(),
         )
+
+
+@contextmanager
+def pause_garbage_collection() -> Iterator[None]:
+    """Collect no cyclic garbage in the block. Events form no cycles, and looking for them takes most of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def steps_within(num_events: int, steps: int, most: int = MAX_EVENTS) -> int:
@@ -167,8 +187,9 @@ def read(events: Iterable[Event], steps: int, end: float = float("inf"), stamps:
 
     `stamps` are the phases as measured without torch. They replace torch's if those are missing or too short.
     """
-    listed = sorted(events, key=lambda one: (one.start, -one.duration))
-    host = [one for one in listed if not one.is_device and one.start < end]
+    listed = sorted(events, key=lambda one: -one.duration)
+    listed.sort(key=attrgetter("start"))  # the sort keeps the order of events with the same start
+    host = [_clip(one, end) for one in listed if not one.is_device and one.start < end]
     ranges = {one.name for one in host if one.is_range and not one.name.startswith("triton_")}
     work = [one for one in listed if one.is_device and not one.is_range and one.name not in ranges]
     phases = _Phases(_choose([one for one in host if one.is_range and one.name.startswith(PHASE)], stamps, end))
@@ -324,10 +345,14 @@ def _add_device(kernels: Sequence[Event], phases: _Phases, trace: Trace) -> None
     trace.device_span = (busy_until - kernels[0].start) * MS
 
 
+def _clip(event: Event, end: float) -> Event:
+    return event if event.end <= end else event._replace(duration=int(end) - event.start)
+
+
 def _choose(phases: list[Event], stamps: Sequence[Event], end: float) -> list[Event]:
     """The phases of torch, or those of `stamps` if torch has lost a phase, or more than half of its time."""
     measured, recorded = defaultdict[str, int](int), defaultdict[str, int](int)
-    own = [one for one in stamps if one.start < end]
+    own = [_clip(one, end) for one in stamps if one.start < end]
     for one in own:
         measured[one.name] += one.duration
     for one in phases:

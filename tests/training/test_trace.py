@@ -207,6 +207,12 @@ def test_the_host_waits_in_synchronizing_calls_and_for_a_full_queue() -> None:
     assert read([*calls, call("cudaMemcpyAsync", 3, 4)], 1).waits == 0.75
 
 
+def test_ranges_end_with_the_part_that_is_read() -> None:
+    """If only the beginning of a step is read, its phase has not ended."""
+    phases = read([host("phase: forward", 0, 5), host("aten::mm", 4, 0.5)], 1, end=2 * MS, stamps=FORWARD[:1]).phases
+    assert phases["forward"].host == 2
+
+
 @pytest.mark.parametrize("lost", [[], [host("phase: forward", 0, 0)]], ids=["missing", "zero"])
 def test_own_stamps_replace_phases_that_torch_has_lost(lost: Sequence[Event]) -> None:
     kernels = [call("cudaLaunchKernel", 3, of=1), device("gemm", 5, 1, of=1)]
