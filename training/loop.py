@@ -314,7 +314,8 @@ class Pretraining:
         if self.run.sample_prompts:
             self._report("samples")
         if self.engine.rank == 0:
-            self.callbacks.write_samples(self.state.step)
+            with self.profiler.pause():
+                self.callbacks.write_samples(self.state.step)
 
     def _score_downstream(self) -> None:
         """Score the downstream tasks. Their metrics are no part of the state, so they change no checkpoint."""
@@ -376,7 +377,8 @@ class Pretraining:
     def _pause(self, activity: str) -> Iterator[None]:
         """Report the activity, and exclude the time of the block from the throughput."""
         self._report(activity)
-        yield
+        with self.profiler.pause():
+            yield
         self.meter.skip()
 
     def _report(self, activity: str) -> None:

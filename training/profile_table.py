@@ -33,10 +33,11 @@ from training.trace import MIN_GAP_NS, MS, TimeSpent, Trace
 PHASES: Final = ("data", "forward", "backward", "optimizer")
 MAX_OPERATORS = 30  # maximum number of operators in the table; the same for modules and for kernels
 MAX_LINE_WIDTH = 120  # characters
+MAX_NAME_WIDTH = 60  # characters of the names of all other sections
 STEP_WIDTH = 28  # characters of the names in the section about the whole step
 MIN_SHARE = 0.0005  # rows below this fraction are not in the text, except phases, and those with MIN_HOST_SHARE
 MIN_HOST_SHARE = 0.01  # the same for the time on the host, as a fraction of the step
-STEP, BETWEEN, WITHOUT_OPERATOR = "one step", "between these", "Python, outside operators"
+STEP, BETWEEN, WITHOUT_OPERATOR = "one step", "between these", "outside operators"
 BUSY, WAITS_FOR_DEVICE, WAITS_FOR_BATCHES = "busy", "waits for the device", "waits for batches"
 IDLE, IDLE_IN_DATA, LONGEST_GAP = "no work", "no work while the host waits for batches", "longest gap"
 KERNELS, COPIES = "launches of kernels", "copies"
@@ -56,7 +57,7 @@ ALLOWED: Final[Mapping[str, float]] = {  # fractions of a step on a device that 
 }  # fmt: skip
 ALLOWED_ON_HOST: Final[Mapping[str, float]] = {  # the same without a device
     WAITS_FOR_BATCHES: 0.05, OPTIMIZER: 0.10, WITHOUT_OPERATOR: 0.25, MOVES: 0.15, HEAD: 0.15, ATTENTION: 0.30,
-    ELEMENTWISE: 0.25, NORM: 0.15, DROPOUT: 0.10, EMBEDDING: 0.10, OTHER: 0.15,
+    ELEMENTWISE: 0.25, NORM: 0.15, DROPOUT: 0.10, EMBEDDING: 0.10, COMMUNICATION: 0.15, OTHER: 0.15,
 }  # fmt: skip
 ADVICE: Final[Mapping[str, str]] = {
     IDLE: "Larger micro-batches (engine.micro_batch_tokens) or engine.torch_compile need fewer launches.",
@@ -90,6 +91,8 @@ class Recording:
     recorded: int  # steps in the trace
     requested: int
     is_part: bool = False  # True: only the beginning of the step was read
+    misses_kernels: bool = False  # True: the run is on a GPU, but torch recorded no kernels
+    paused_ms: float = 0.0  # evaluations and other work between the steps, which is left out
 
 
 def table(trace: Trace, wall_ms: float) -> list[ProfileRow]:
@@ -200,7 +203,7 @@ _SUBJECTS: Final[Mapping[str, str]] = {
     HEAD: "the loss of the head, without its matrix products,",
     EMBEDDING: "the embedding",
     OTHER: "other work",
-    WITHOUT_OPERATOR: "Python code outside of operators",
+    WITHOUT_OPERATOR: "Python code and waiting, outside of operators,",
 }
 
 
@@ -234,8 +237,7 @@ def as_text(rows: Sequence[ProfileRow], recording: Recording) -> str:
     sections = {of: list(part) for of, part in groupby(rows, key=lambda one: one.of)}
     shown = {of: [one for one in sections.get(of, ()) if _is_shown(one, rows[0].host_ms)] for of in TITLES}
     names = [*TITLES.values(), *(f"  {one.name}" for of in shown for one in shown[of])]
-    room = MAX_LINE_WIDTH - len(_line("", ("", "", "", "") if has_device else ("", "", ""), 0))
-    width = min(room, max(map(len, names)))
+    width = min(MAX_NAME_WIDTH, max(map(len, names)))
     lines = [*wrap(summarize(rows), MAX_LINE_WIDTH), "", *wrap(_describe(recording, has_device), MAX_LINE_WIDTH)]
     lines += ["", _line("Step", ("ms", "of step"), STEP_WIDTH)]
     lines += [_line(f"  {name}", cells, STEP_WIDTH) + note for name, cells, note in _step_lines(sections)]
@@ -267,6 +269,10 @@ def _describe(recording: Recording, has_device: bool) -> str:
         parts = ["The beginning of one step of the first worker, because a step has too many events."]
     if read < recorded:
         parts.append(f"{recorded} steps were recorded, too many for this table; the trace contains all of them.")
+    if recording.paused_ms:
+        parts.append(f"Evaluations, checkpoints and samples are left out: {recording.paused_ms:,.0f} ms in all.")
+    if recording.misses_kernels:
+        parts.append("torch recorded no kernels of the GPU (CUPTI), so all times are those of the host.")
     if has_device:
         parts.append("A kernel counts for the phase, module and operator that launched it.")
     return " ".join(parts)

@@ -111,7 +111,7 @@ class Profiler:
         self._seen, self._starts_ns = 0, list[int]()
         self._trial: torch.profiler.profile | None = None
         self._recorder: torch.profiler.profile | None = None
-        self._stamps = PhaseStamps()
+        self._stamps, self._pauses = PhaseStamps(), list[Event]()
         self._resources = ExitStack()
 
     @property
@@ -137,6 +137,14 @@ class Profiler:
         if self._recorder:
             self._starts_ns.append(time_ns())
         self._seen += 1
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave out the block, because it is no part of a step, for example an evaluation."""
+        start = time_ns()
+        yield
+        if self._recorder:
+            self._pauses.append(Event(f"{PHASE}pause", start, time_ns() - start, is_range=True))
 
     def finish(self) -> None:
         """Write the profile of the recorded steps, or log a warning if there were too few steps."""
@@ -193,14 +201,18 @@ class Profiler:
         else:
             log.warning("profile: no %s, because it would have %d events", TRACE, len(recorded))
         read_steps = steps_within(len(recorded), steps, MAX_EVENTS)
-        end: float = self._starts_ns[read_steps] if read_steps < steps else float("inf")
-        wall_ms = MS * (self._starts_ns[read_steps] - self._starts_ns[0])
+        # when a recording stops, torch waits for the device, which is no part of a step
+        start, end = self._starts_ns[0], self._starts_ns[read_steps]
         is_part = read_steps == 1 and len(recorded) > MAX_EVENTS * steps
         if is_part:  # the events are in the order of their starts
             end = min(end, recorded[MAX_EVENTS].start_ns())
-            wall_ms = MS * (end - self._starts_ns[0])
-        rows = table(read(events_of(_until(recorded, end)), read_steps, end, self._stamps.events), wall_ms)
-        text = as_text(rows, Recording(read_steps, steps, self._requested, is_part=is_part))
+        trace = read(events_of(_until(recorded, end)), read_steps, end, self._stamps.events, self._pauses)
+        paused_ns = sum(min(end, one.end) - one.start for one in self._pauses if one.start < end)
+        wall_ms = MS * (end - start - paused_ns)
+        rows = table(trace, wall_ms)
+        misses_kernels = self._run.engine.device == "cuda" and not trace.device
+        recording = Recording(read_steps, steps, self._requested, is_part, misses_kernels, paused_ms=MS * paused_ns)
+        text = as_text(rows, recording)
         write_atomic(folder / TEXT, text.encode())
         write_atomic(folder / CSV, as_csv(rows).encode())
         log.info("profile: %s", summarize(rows))

@@ -109,7 +109,7 @@ class Trace:
 class _Place:
     """An operator or a driver call, and what was open around it on its thread."""
 
-    __slots__ = ("_chain", "inner", "modules", "name", "origin", "own_ns", "parent", "start")
+    __slots__ = ("_chain", "modules", "name", "origin", "own_ns", "parent", "start")
 
     def __init__(self, event: Event, parent: "_Place | None", modules: tuple[str, ...], origin: tuple[str, ...]):
         self.name, self.start, self.own_ns = event.name, event.start, event.duration
@@ -182,33 +182,45 @@ def steps_within(num_events: int, steps: int, most: int = MAX_EVENTS) -> int:
     return max(1, min(steps, most * steps // max(1, num_events)))
 
 
-def read(events: Iterable[Event], steps: int, end: float = float("inf"), stamps: Sequence[Event] = ()) -> Trace:
+def read(
+    events: Iterable[Event],
+    steps: int,
+    end: float = float("inf"),
+    stamps: Sequence[Event] = (),
+    pauses: Sequence[Event] = (),
+) -> Trace:
     """The times of `steps` steps, which end on the host at `end` (ns).
 
     `stamps` are the phases as measured without torch. They replace torch's if those are missing or too short.
+    `pauses` are evaluations and other work that is no part of a step; what the host does or launches in them is left
+    out.
     """
+    paused = _Phases(list(pauses))
     listed = sorted(events, key=lambda one: -one.duration)
     listed.sort(key=attrgetter("start"))  # the sort keeps the order of events with the same start
-    host = [_clip(one, end) for one in listed if not one.is_device and one.start < end]
+    host = [_clip(one, end) for one in listed if not one.is_device and one.start < end and not paused.at(one.start)]
     ranges = {one.name for one in host if one.is_range and not one.name.startswith("triton_")}
     work = [one for one in listed if one.is_device and not one.is_range and one.name not in ranges]
-    phases = _Phases(_choose([one for one in host if one.is_range and one.name.startswith(PHASE)], stamps, end))
+    own = [_clip(one, end) for one in stamps if one.start < end and not paused.at(one.start)]
+    phases = _Phases(_choose([one for one in host if one.is_range and one.name.startswith(PHASE)], own))
     trace = Trace(steps)
     for one in phases.events:
         trace.phases[one.name.removeprefix(PHASE)].add(one.duration * MS)
     places = _Places(trace)
     for thread in _by_first_event(host):
         places.walk(thread)
-    launched = [one for one in work if places.launch_of(one) < end]
+    launched = [one for one in work if (time := places.launch_of(one)) < end and not paused.at(time)]
     for one in launched:
         _add_kernel(one, places, phases, trace)
     if launched:
-        _add_device(launched, phases, trace)
+        _add_device(launched, phases, paused, trace)
     else:
         for place in places.of_operator.values():
             phase = phases.at(place.start)
             spent = trace.purposes[purpose_of("", place.operators, place.origin, phase)]
             spent.add(place.own_ns * MS)
+        if waited_ms := _communication_outside(host):
+            trace.purposes[COMMUNICATION].host += waited_ms
     return trace
 
 
@@ -226,12 +238,12 @@ class _Phases:
             return ""
         return self.events[number].name.removeprefix(PHASE)
 
-    def overlap(self, phase: str, start: int, end: int) -> int:
-        """Nanoseconds between `start` and `end` that are in this phase."""
+    def overlap(self, start: int, end: int, phase: str = "") -> int:
+        """Nanoseconds between `start` and `end` that are in this phase, or in any."""
         number, total = max(0, bisect_right(self._starts, start) - 1), 0
         while number < len(self.events) and self.events[number].start < end:
             one = self.events[number]
-            if one.name == f"{PHASE}{phase}":
+            if not phase or one.name == f"{PHASE}{phase}":
                 total += max(0, min(end, one.end) - max(start, one.start))
             number += 1
         return total
@@ -310,6 +322,19 @@ class _Places:
         return (place.modules, place.origin) if place else ((), ())
 
 
+def _communication_outside(host: Sequence[Event]) -> float:
+    """Milliseconds of collective calls, which run on threads of their own, while no operator runs."""
+    sent = [one for one in host if one.name.startswith(SENT)]
+    if not sent:
+        return 0.0
+    outermost = list[Event]()
+    for one in host:
+        if not (one.is_range or one.name.startswith(SENT)) and not (outermost and one.end <= outermost[-1].end):
+            outermost.append(one)
+    operators = _Phases(outermost)
+    return MS * sum(max(0, one.duration - operators.overlap(one.start, one.end)) for one in sent)
+
+
 def _add_kernel(kernel: Event, places: _Places, phases: _Phases, trace: Trace) -> None:
     ms, operator = kernel.duration * MS, places.operator_of(kernel)
     modules, origin = places.modules_of(kernel)
@@ -328,37 +353,36 @@ def _add_kernel(kernel: Event, places: _Places, phases: _Phases, trace: Trace) -
         trace.phases[phase].device += ms
 
 
-def _add_device(kernels: Sequence[Event], phases: _Phases, trace: Trace) -> None:
+def _add_device(kernels: Sequence[Event], phases: _Phases, paused: _Phases, trace: Trace) -> None:
     """Add the launches, and the gaps of the device. Several streams are one device."""
     is_copy = [_IS_COPY.match(one.name) is not None for one in kernels]
     trace.copies = sum(is_copy)
     of_kernels = [one.id for one, copies in zip(kernels, is_copy, strict=True) if not copies]
     trace.launches = len(set(filter(None, of_kernels))) + of_kernels.count(0)
-    busy_until = kernels[0].start
+    first = busy_until = kernels[0].start
     for one in kernels:
-        if (gap := one.start - busy_until) > 0:
+        if one.start > busy_until and (gap := one.start - busy_until - paused.overlap(busy_until, one.start)) > 0:
             trace.gaps.total += gap * MS
-            trace.gaps.during_data += phases.overlap("data", busy_until, one.start) * MS
+            trace.gaps.during_data += phases.overlap(busy_until, one.start, "data") * MS
             trace.gaps.num += gap >= MIN_GAP_NS
             trace.gaps.longest = max(trace.gaps.longest, gap * MS)
         busy_until = max(busy_until, one.end)
-    trace.device_span = (busy_until - kernels[0].start) * MS
+    trace.device_span = (busy_until - first - paused.overlap(first, busy_until)) * MS
 
 
 def _clip(event: Event, end: float) -> Event:
     return event if event.end <= end else event._replace(duration=int(end) - event.start)
 
 
-def _choose(phases: list[Event], stamps: Sequence[Event], end: float) -> list[Event]:
+def _choose(phases: list[Event], stamps: list[Event]) -> list[Event]:
     """The phases of torch, or those of `stamps` if torch has lost a phase, or more than half of its time."""
     measured, recorded = defaultdict[str, int](int), defaultdict[str, int](int)
-    own = [_clip(one, end) for one in stamps if one.start < end]
-    for one in own:
+    for one in stamps:
         measured[one.name] += one.duration
     for one in phases:
         recorded[one.name] += one.duration
     has_all = all(2 * recorded[name] >= ns for name, ns in measured.items())
-    return phases if has_all else sorted(own, key=lambda one: one.start)
+    return phases if has_all else sorted(stamps, key=attrgetter("start"))
 
 
 def _by_first_event(host: Sequence[Event]) -> list[list[Event]]:

@@ -71,7 +71,7 @@ def test_the_first_sentence_names_the_largest_loss(trace: Trace, expected: str) 
     [
         (30, 20, 50, "Training waits for batches for 30 % of a step. More loader processes"),
         (0, 30, 70, "The optimizer takes 30 % of a step."),
-        (0, 0, 40, "Python code outside of operators takes 60 % of a step."),
+        (0, 0, 40, "Python code and waiting, outside of operators, takes 60 % of a step."),
         (0, 5, 90, "Matrix products take 90 % of a step; the largest other part (optimizer) takes 5 %."),
     ],
 )
@@ -102,6 +102,8 @@ def test_what_was_left_out_is_said() -> None:
     rows = list(lines(1, of=3).values())
     assert "3 steps were recorded, too many for this table" in as_text(rows, Recording(1, 3, 3))
     assert "The beginning of one step of the first worker" in as_text(rows, Recording(1, 1, 1, is_part=True))
+    on_host = table(Trace(steps=1, phases={"forward": TimeSpent(1, 5.0)}), 10.0)
+    assert "torch recorded no kernels of the GPU" in as_text(on_host, Recording(1, 1, 1, misses_kernels=True))
 
 
 def test_the_table_has_at_most_30_rows_of_a_kind_and_keeps_long_calls_of_the_host() -> None:

@@ -107,6 +107,13 @@ def test_fewer_steps_are_recorded_and_read_if_a_step_has_many_events(
     assert re.fullmatch(r"profile: no trace.json.gz, because it would have \d+ events", left_out)
 
 
+def test_evaluations_and_checkpoints_are_no_part_of_a_step(corpus: Path, tmp_path: Path) -> None:
+    run = mini_run(corpus, tmp_path, profile_steps=4, eval_every=4, save_every=5)
+    trained(replace(run, phases=(replace(run.phases[0], steps=7),)))
+    assert lines(run)["phase", "forward"]["calls"] == "1.0"
+    assert "Evaluations, checkpoints and samples are left out" in (tmp_path / "profile" / "table.txt").read_text()
+
+
 def test_compiled_modules_get_no_hooks() -> None:
     """A hook inside compiled code would change it, or would be ignored."""
     model = nn.ModuleDict({

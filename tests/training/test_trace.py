@@ -202,6 +202,16 @@ def test_gaps_are_times_without_any_kernel_on_any_stream() -> None:
     assert trace.device_span == 8
 
 
+def test_evaluations_between_steps_are_left_out() -> None:
+    pause = host("phase: pause", 6, 4)
+    kernels = [call("cudaLaunchKernel", 1, of=1), device("gemm", 2, 1, of=1)]
+    evaluation = [host("phase: forward", 6.5, 3), call("cudaLaunchKernel", 7, of=2), device("gemm", 8, 1, of=2)]
+    later = [call("cudaLaunchKernel", 11, of=3), device("gemm", 11, 1, of=3)]
+    trace = read([*FORWARD, *kernels, *evaluation, *later], 1, stamps=[*FORWARD, evaluation[0]], pauses=[pause])
+    assert (trace.device, trace.launches, trace.device_span, trace.gaps.total) == (2, 2, 6, 4)
+    assert trace.phases["forward"].calls == 1
+
+
 def test_the_host_waits_in_synchronizing_calls_and_for_a_full_queue() -> None:
     calls = [call("cudaStreamSynchronize", 1, 3, ms=0.5), call("Command Buffer Full", 2, 0, ms=0.25)]
     assert read([*calls, call("cudaMemcpyAsync", 3, 4)], 1).waits == 0.75
@@ -211,6 +221,17 @@ def test_ranges_end_with_the_part_that_is_read() -> None:
     """If only the beginning of a step is read, its phase has not ended."""
     phases = read([host("phase: forward", 0, 5), host("aten::mm", 4, 0.5)], 1, end=2 * MS, stamps=FORWARD[:1]).phases
     assert phases["forward"].host == 2
+
+
+def test_without_a_device_operators_have_purposes_and_communication_counts_while_no_operator_runs() -> None:
+    trace = read([
+        *FORWARD, host("aten::addmm", 1, 1, of=1), host("aten::mm", 1.2, 0.5, of=2), host("aten::mul", 4.5, 0.5, of=3),
+        host("gloo:all_reduce", 1.5, 2, thread=9),
+    ], 1)  # fmt: skip
+    assert {name: round(spent.host, 6) for name, spent in trace.purposes.items()} == {
+        "matrix products": 1, "optimizer": 0.5, "communication": 1.5,
+    }  # fmt: skip
+    assert (trace.sent.calls, trace.sent.host) == (1, 2)
 
 
 @pytest.mark.parametrize("lost", [[], [host("phase: forward", 0, 0)]], ids=["missing", "zero"])
