@@ -6,6 +6,7 @@ that it has in a well-tuned run (ALLOWED), or else says that matrix products tak
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from itertools import groupby
@@ -41,6 +42,10 @@ STEP, BETWEEN, WITHOUT_OPERATOR = "one step", "between these", "outside operator
 BUSY, WAITS_FOR_DEVICE, WAITS_FOR_BATCHES = "busy", "waits for the device", "waits for batches"
 IDLE, IDLE_IN_DATA, LONGEST_GAP = "no work", "no work while the host waits for batches", "longest gap"
 KERNELS, COPIES = "launches of kernels", "copies"
+
+_USUAL: Final = re.compile(
+    r", (at::detail::|std::)?[aA]rray<char ?\*, \d\w*>|^void |\(anonymous namespace\)::|(at|native|std|c10|detail)::"
+)
 
 Of = Literal["step", "device", "host", "purpose", "phase", "module", "operator", "kernel"]
 TITLES: Final[Mapping[str, str]] = {
@@ -214,11 +219,11 @@ def _summarize_idle(by_name: Mapping[tuple[Of, str], ProfileRow], step: ProfileR
         waits = f"the host waits for batches for {data.device_ms:,.1f} of {step.host_ms:,.1f} ms."
         return f"{start} {waits} {ADVICE[WAITS_FOR_BATCHES]}"
     launches, copies = by_name["device", KERNELS], by_name["device", COPIES]
-    num_copies = f" and {copies.calls:,.0f} copies" if copies.calls >= 0.5 else ""
-    return (
-        f"{start} the host launches {launches.calls:,.0f} kernels{num_copies} per step, slower than the device "
-        f"completes them. {ADVICE[IDLE]}"
-    )
+    num_kernels, num_copies = round(launches.calls), round(copies.calls)
+    work = f"{num_kernels:,} kernel{'s' * (num_kernels != 1)}"
+    if num_copies:
+        work += f" and {num_copies:,} {'copy' if num_copies == 1 else 'copies'}"
+    return f"{start} the host launches {work} per step, slower than the device completes them. {ADVICE[IDLE]}"
 
 
 def _summarize_matmul(purposes: Mapping[str, ProfileRow], of: str) -> str:
@@ -236,7 +241,7 @@ def as_text(rows: Sequence[ProfileRow], recording: Recording) -> str:
     has_device = rows[0].device_ms > 0
     sections = {of: list(part) for of, part in groupby(rows, key=lambda one: one.of)}
     shown = {of: [one for one in sections.get(of, ()) if _is_shown(one, rows[0].host_ms)] for of in TITLES}
-    names = [*TITLES.values(), *(f"  {one.name}" for of in shown for one in shown[of])]
+    names = [*TITLES.values(), *(f"  {_shorten(one.name)}" for of in shown for one in shown[of])]
     width = min(MAX_NAME_WIDTH, max(map(len, names)))
     lines = [*wrap(summarize(rows), MAX_LINE_WIDTH), "", *wrap(_describe(recording, has_device), MAX_LINE_WIDTH)]
     lines += ["", _line("Step", ("ms", "of step"), STEP_WIDTH)]
@@ -251,7 +256,9 @@ def as_text(rows: Sequence[ProfileRow], recording: Recording) -> str:
         for one in shown[of]:
             host = "" if is_launch else f"{one.host_ms:,.3f}"
             times = [host, f"{one.device_ms:,.3f}"] if has_device else [host]
-            lines.append(_line(f"  {cut(one.name, width - 2)}", (_count(one.calls), *times, _share(one.share)), width))
+            lines.append(
+                _line(f"  {cut(_shorten(one.name), width - 2)}", (_count(one.calls), *times, _share(one.share)), width)
+            )
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -316,6 +323,21 @@ def _percent(share: float) -> str:
 
 def _share(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+def _shorten(name: str) -> str:
+    """The name of a kernel or an operator without namespaces and parameters, which are the same for most kernels.
+
+    >>> _shorten("void at::native::(anonymous namespace)::layer_norm_kernel<float>(int, float const*)")
+    'layer_norm_kernel<float>'
+    """
+    name = _USUAL.sub("", name.replace("autograd::engine::evaluate_function: ", "evaluate "))
+    depth = 0
+    for place, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and place and name[place - 1] not in " :":
+            return name[:place].rstrip()
+    return name
 
 
 def cut(name: str, width: int) -> str:

@@ -36,7 +36,7 @@ _IS_DROPOUT: Final = re.compile(r"dropout|bernoulli|inductor_(random|seeds)|::ra
 _MATMUL: Final = r"mm|addmm|bmm|baddbmm|matmul|linear|_linear\w*|einsum|mv|addmv|dot|_scaled_mm|_grouped_mm|_addmm_\w+"
 _IS_MATMUL: Final = re.compile(rf"::({_MATMUL})$")
 _IS_MATMUL_KERNEL: Final = re.compile(
-    r"gemm|gemv|xmma|cutlass|cublas|nvjet|wgmma|split_?k|triton_(mm|bmm)|_tem_fused_", re.IGNORECASE
+    r"(?<!fb)gemm|gemv|Cijk_|xmma|cutlass|cublas|nvjet|wgmma|split_?k|triton_(mm|bmm)|_tem_fused_", re.IGNORECASE
 )
 _MOVES: Final = (
     "index", "index_select", "index_put", "index_add", "index_copy", "index_fill", "_index_put_impl", "gather",

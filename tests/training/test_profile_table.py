@@ -85,8 +85,21 @@ def test_names_are_truncated_to_the_page_width() -> None:
     """The table used to be as wide as the longest name of a kernel, 900 characters and more."""
     text = as_text(list(lines().values()), RECORDING)
     assert max(map(len, text.splitlines())) <= MAX_LINE_WIDTH < len(LONG)
-    assert "void at::native::" in text
+    assert "  vectorized_elementwise_kern..." in text
     assert "of device" in text
+
+
+def test_kernels_of_one_template_differ_in_the_text() -> None:
+    """Namespaces, parameters and the type of the array are the same for most kernels of torch."""
+    start, end = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::",
+        ", at::detail::Array<char*, 3> >(int, A, B)",
+    )
+    names = [f"{start}{one}{end}" for one in ("CUDAFunctor_add<float>", "BinaryFunctor<float, MulFunctor<float> >")]
+    work = [device(name, number, 1) for number, name in enumerate(names)]
+    text = as_text(table(read(work, 1), 2.0), RECORDING)
+    assert "  vectorized_elementwise_kernel<4, CUDAFunctor_add<float> >  " in text
+    assert "  vectorized_elementwise_kern...float, MulFunctor<float> > >  " in text
 
 
 def test_the_text_shows_work_and_gaps_of_the_device() -> None:

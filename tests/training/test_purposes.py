@@ -37,7 +37,9 @@ BY_NAME = {
     "void at::native::(anonymous namespace)::embedding_backward_feature_kernel<...>": "embedding",
     "triton_red_fused__log_softmax_nll_loss_forward_7": HEAD,
     "void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, LogSoftMaxForwardEpilogue>": HEAD,
-    "some_new_kernel": "other",
+    "Cijk_Alik_Bljk_SB_Bias_AS_SAV_UserArgs": MATMUL,  # of AMD
+    "void fbgemm_gpu::permute_2D_lengths_kernel<int>(int, int, int const*)": "other",
+    "void cub::DeviceScanKernel<cub::AgentScanPolicy<128, 15, int>>": "other",
 }
 
 
