@@ -65,13 +65,13 @@ ALLOWED_ON_HOST: Final[Mapping[str, float]] = {  # the same without a device
     ELEMENTWISE: 0.25, NORM: 0.15, DROPOUT: 0.10, EMBEDDING: 0.10, COMMUNICATION: 0.15, OTHER: 0.15,
 }  # fmt: skip
 ADVICE: Final[Mapping[str, str]] = {
-    IDLE: "Larger micro-batches (cluster.engine.micro_batch_tokens) or cluster.engine.torch_compile need fewer launches.",
+    IDLE: "Larger cluster.engine.micro_batch_tokens or cluster.engine.torch_compile need fewer launches.",
     WAITS_FOR_BATCHES: "More loader processes (cluster.engine.dataloader_num_workers) make batches sooner.",
     HOST_COPIES: "Offloading and values that the host reads cause such copies.",
     ELEMENTWISE: "cluster.engine.torch_compile merges them.",
     NORM: "cluster.engine.torch_compile merges them with their neighbors.",
     DROPOUT: "cluster.engine.torch_compile merges it with its neighbors.",
-    WITHOUT_OPERATOR: "Larger micro-batches (cluster.engine.micro_batch_tokens) need fewer operators.",
+    WITHOUT_OPERATOR: "Larger cluster.engine.micro_batch_tokens need fewer operators.",
 }
 
 
