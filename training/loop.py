@@ -21,10 +21,10 @@ from training.best import is_over, is_tracked, update_best
 from training.data import Batches, Loader, open_loader, open_validation
 from training.engines import Engine
 from training.losses import Loss
-from training.meter import Meter, peak
+from training.meter import HostBoundProbe, Meter, peak
 from training.model import Model, net_of
 from training.optimizers import rate_at
-from training.profiler import Profiler, record_phase, time_items
+from training.profiler import Profiler, observe_phases, record_phase, time_items
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver, SaverVotes
 from training.score import Score
@@ -155,7 +155,9 @@ class Pretraining:
         self.first_step = self.saved_step = self.state.step
         self.unread: list[Update] = []  # updates whose results were not read, because that waits for the device
         self.saver = resources.enter_context(closing(_saver(run, engine)))
-        self.meter = Meter(run.model, run.vocab_size, _peak(run, engine))
+        probe = HostBoundProbe() if run.engine.device == "cuda" else None
+        self.meter = Meter(run.model, run.vocab_size, _peak(run, engine), probe)
+        resources.enter_context(observe_phases(*self.meter.observers))
         self.tally = MetricsTally(engine)
         self.learner = Learner(run, engine, self.tally, self.first_step)
         self.profiler = resources.enter_context(closing(Profiler(run, engine.model, engine.rank)))
@@ -331,7 +333,8 @@ class Pretraining:
         if self.run.sample_prompts:
             self._report("samples")
         if self.engine.rank == 0:
-            self.callbacks.write_samples(self.state.step)
+            with self.profiler.pause():
+                self.callbacks.write_samples(self.state.step)
 
     def _score_downstream(self) -> None:
         """Score the downstream tasks. Their metrics are no part of the state, so they change no checkpoint."""
@@ -394,7 +397,8 @@ class Pretraining:
     def _pause(self, activity: str) -> Iterator[None]:
         """Report the activity, and exclude the time of the block from the throughput."""
         self._report(activity)
-        yield
+        with self.profiler.pause():
+            yield
         self.meter.skip()
 
     def _report(self, activity: str) -> None:

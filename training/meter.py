@@ -1,9 +1,12 @@
-"""Throughput of a run: tokens per second without padding, seconds per step, and model FLOPs utilization."""
+"""Throughput of a run: tokens per second without padding, seconds per step, model FLOPs utilization, and how often
+training waited for batches, or the GPU for the host."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
+
+import torch
 
 from training.specs import Architecture, BatchWork
 
@@ -47,18 +50,81 @@ def flops(trunk: Architecture, vocab_size: int, work: BatchWork) -> float:
     return 6 * (trunk.answers(vocab_size) * trunk.table_width * work.targets + trunk.products(work))
 
 
-class Meter:
-    """Adds up steps between two reports. The time includes waiting for batches, but not the time before `skip`."""
+class DeviceEvent(Protocol):
+    """A mark in the work of a device: the part of `torch.cuda.Event` that HostBoundProbe needs."""
 
-    def __init__(self, trunk: Architecture, vocab_size: int, peak: float | None) -> None:
-        """`peak` is the FLOP/s of all devices together; None if it is unknown."""
+    def record(self) -> None:
+        """Put the mark behind all work that was launched so far."""
+
+    def query(self) -> bool:
+        """Whether the device has completed this work. It does not wait."""
+
+
+class DataWait:
+    """Adds up the time in which a step waits for its batches: the phase "data" of training/profiler.py."""
+
+    def __init__(self) -> None:
+        self.seconds, self._since = 0.0, 0.0
+
+    def begin(self, phase: str) -> None:
+        if phase == "data":
+            self._since = perf_counter()
+
+    def end(self, phase: str) -> None:
+        if phase == "data":
+            self.seconds += perf_counter() - self._since
+
+
+class HostBoundProbe:
+    """Counts how often the device has no work left when the host begins to launch more.
+
+    At the end of each phase that launches kernels, the host marks the work of the device. At the start of the next
+    such phase, it asks whether the device has passed the mark. Neither call waits for the device.
+    """
+
+    def __init__(self, make_event: Callable[[], DeviceEvent] = torch.cuda.Event) -> None:
+        self.probes, self.idle = 0, 0
+        self._make_event = make_event
+        self._event: DeviceEvent | None = None  # made at the first mark, because the engine selects the device
+        self._is_marked = False
+
+    def begin(self, phase: str) -> None:
+        if phase != "data" and self._is_marked and self._event:
+            self.probes += 1
+            self.idle += self._event.query()
+
+    def end(self, phase: str) -> None:
+        if phase != "data":
+            self._event = self._event or self._make_event()
+            self._event.record()
+            self._is_marked = True
+
+    def skip(self) -> None:
+        """Do not compare the next phase with the last one, because other work was in between."""
+        self._is_marked = False
+
+
+class Meter:
+    """Adds up steps between two reports. The time includes waiting for batches, but not the time before `skip`.
+
+    `observers` must receive the phases of the training loop.
+    """
+
+    def __init__(
+        self, trunk: Architecture, vocab_size: int, peak: float | None, probe: HostBoundProbe | None = None
+    ) -> None:
+        """`peak` is the FLOP/s of all devices together; None if it is unknown. A CPU has no `probe`."""
         self.trunk, self.vocab_size, self.peak = trunk, vocab_size, peak
-        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
+        self.data_wait, self.probe = DataWait(), probe
+        self.observers = (self.data_wait, probe) if probe else (self.data_wait,)
         self.since = perf_counter()
+        self._clear()
+        self._skip_phases()
 
     def skip(self) -> None:
         """Exclude the time since the last step, for example after an evaluation or a checkpoint."""
         self.since = perf_counter()
+        self._skip_phases()
 
     def add(self, work: BatchWork) -> None:
         """Count a completed step."""
@@ -68,12 +134,38 @@ class Meter:
         self.steps += 1
         self.tokens += work.read
         self.flops += flops(self.trunk, self.vocab_size, work)
+        self.waited_s += self.data_wait.seconds
+        self.data_wait.seconds = 0.0
+        if self.probe:
+            self.probes += self.probe.probes
+            self.idle += self.probe.idle
+            self.probe.probes = self.probe.idle = 0
 
     def report(self) -> dict[str, float]:
-        """Means over the steps since the last report: tokens/s, s/step, and MFU if the peak is known."""
+        """Means over the steps since the last report.
+
+        MFU needs a known peak, and the fraction of probes in which the device had no work needs a GPU.
+        """
         seconds = max(self.seconds, 1e-9)
-        values = {"perf/tokens_per_second": self.tokens / seconds, "perf/step_time_s": seconds / max(self.steps, 1)}
+        values = {
+            "perf/tokens_per_second": self.tokens / seconds,
+            "perf/step_time_s": seconds / max(self.steps, 1),
+            "perf/data_wait": min(self.waited_s / seconds, 1.0),
+        }
         if self.peak:
             values["perf/mfu"] = self.flops / seconds / self.peak
-        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
+        if self.probes:
+            values["perf/host_bound"] = self.idle / self.probes
+        self._clear()
         return values
+
+    def _clear(self) -> None:
+        self.steps, self.tokens, self.flops, self.seconds = 0, 0, 0.0, 0.0
+        self.waited_s, self.probes, self.idle = 0.0, 0, 0
+
+    def _skip_phases(self) -> None:
+        """Forget the phases since the last step."""
+        self.data_wait.seconds = 0.0
+        if self.probe:
+            self.probe.probes = self.probe.idle = 0
+            self.probe.skip()

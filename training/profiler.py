@@ -1,56 +1,74 @@
 """Profile of a few steps of the first worker: a trace and a table.
 
 profile/trace.json.gz   for chrome://tracing or ui.perfetto.dev
-profile/table.txt       milliseconds per step of phases, modules, operators and kernels
+profile/table.txt       the largest loss of time, then milliseconds per step of purposes, phases, modules and operators
 profile/table.csv       the same table for programs
 """
 
-import csv
-import io
+import gzip
 import logging
 import re
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import ExitStack
-from dataclasses import astuple, dataclass, fields
+import shutil
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from time import perf_counter
-from typing import Any, Final, Literal, TypeVar
+from tempfile import NamedTemporaryFile
+from time import time_ns
+from typing import Any, Final, Protocol, TypeVar
 
 import torch
 from torch import nn
 from torch.autograd.profiler import record_function
 
 from preprocessing.files import write_atomic
+from training.profile_table import Recording, as_csv, as_text, summarize, table
 from training.run import WARM_UP, Run
-from training.trace import MODULE, PHASE, TimeSpent, Trace, events_of, read, steps_within
+from training.trace import MAX_EVENTS, MODULE, MS, PHASE, Event, events_of, pause_garbage_collection, read, steps_within
 
 T = TypeVar("T")
 FOLDER, TRACE, TEXT, CSV = "profile", "trace.json.gz", "table.txt", "table.csv"  # in the run directory
-PHASES: Final = ("data", "forward", "backward", "optimizer")
 MAX_DEPTH = 5  # maximum number of parts in a module name: trunk.blocks.0.attention.out
-MAX_OPERATORS = 30  # maximum number of operators in the table; the same for kernels
-MAX_LINE_WIDTH = 120  # characters
+MAX_COMPILED_DEPTH = 2  # the same with torch_compile, because a hook inside compiled code would change it
+MAX_TRACE_EVENTS = 4 * MAX_EVENTS  # larger traces are not written
 log = logging.getLogger(__name__)
 
 
-Of = Literal["step", "phase", "module", "operator", "kernel"]
+class PhaseObserver(Protocol):
+    """Receives the start and the end of each phase of this process, as they happen."""
+
+    def begin(self, phase: str) -> None:
+        """A phase begins."""
+
+    def end(self, phase: str) -> None:
+        """A phase ends."""
 
 
-@dataclass(frozen=True)
-class ProfileRow:
-    """A line of the table, with times per step. Modules include the forward pass only; operators include all passes."""
-
-    of: Of
-    name: str
-    calls: float  # per step
-    host_ms: float
-    device_ms: float  # 0 without a GPU
-    share: float  # fraction of the time of the step on the device, or on the host without a device
+_OBSERVERS: Final[list[PhaseObserver]] = []  # like torch's profiler, one list per process
 
 
-def record_phase(phase: str) -> record_function:
-    """A context that records one of PHASES. It takes about a microsecond if nothing is recorded."""
-    return record_function(f"{PHASE}{phase}")
+@contextmanager
+def observe_phases(*observers: PhaseObserver) -> Iterator[None]:
+    """Call the observers at the start and the end of each phase of this process, within the block."""
+    _OBSERVERS.extend(observers)
+    try:
+        yield
+    finally:
+        for observer in observers:
+            _OBSERVERS.remove(observer)
+
+
+@contextmanager
+def record_phase(phase: str) -> Iterator[None]:
+    """Record one of PHASES in the block. It takes a few microseconds if nothing is recorded."""
+    observers = tuple(_OBSERVERS)
+    for observer in observers:
+        observer.begin(phase)
+    try:
+        with record_function(f"{PHASE}{phase}"):
+            yield
+    finally:
+        for observer in reversed(observers):
+            observer.end(phase)
 
 
 def time_items(items: Iterable[T]) -> Generator[T]:
@@ -64,14 +82,37 @@ def time_items(items: Iterable[T]) -> Generator[T]:
         yield item
 
 
+class PhaseStamps:
+    """The phases as events, measured without torch's profiler, but on its clock."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._since_ns: dict[str, int] = {}
+
+    def begin(self, phase: str) -> None:
+        self._since_ns[phase] = time_ns()
+
+    def end(self, phase: str) -> None:
+        start = self._since_ns.pop(phase, None)
+        if start is not None:
+            self.events.append(Event(f"{PHASE}{phase}", start, time_ns() - start, is_range=True))
+
+
 class Profiler:
-    """Records `run.profile_steps` steps of the first worker, after WARM_UP steps. It does not change the training."""
+    """Records `run.profile_steps` steps of the first worker, after WARM_UP steps. It does not change the training.
+
+    The last step of the warm-up is recorded, too, and not used: a recording starts slowly on a GPU, and the number of
+    events of a step limits the number of recorded steps.
+    """
 
     def __init__(self, run: Run, model: nn.Module, rank: int) -> None:
-        self._run, self._model, self._steps = run, model, run.profile_steps if rank == 0 else 0
-        self._seen, self._since_s = 0, 0.0
+        self._run, self._model, self._requested = run, model, run.profile_steps if rank == 0 else 0
+        self._steps = self._requested
+        self._seen, self._starts_ns = 0, list[int]()
+        self._trial: torch.profiler.profile | None = None
         self._recorder: torch.profiler.profile | None = None
-        self._hooks = ExitStack()
+        self._stamps, self._pauses = PhaseStamps(), list[Event]()
+        self._resources = ExitStack()
 
     @property
     def is_recording(self) -> bool:
@@ -85,56 +126,128 @@ class Profiler:
 
     def at_step(self) -> None:
         """Record the start of a step. Call it before each step."""
-        if self._steps and self._seen == WARM_UP:
-            self._start()
+        if self._requested and self._seen == WARM_UP - 1:
+            self._resources.enter_context(observe_phases(self._stamps))
+            _name_modules(self._model, self._resources, is_compiled=self._run.engine.torch_compile)
+            self._trial = self._begin()
+        if self._trial and self._seen == WARM_UP:
+            self._limit_steps(self._trial)
+            self._stamps.events.clear()
+            self._recorder = self._begin()
+        if self._recorder:
+            self._starts_ns.append(time_ns())
         self._seen += 1
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave out the block, because it is no part of a step, for example an evaluation."""
+        start = time_ns()
+        yield
+        if self._recorder:
+            self._pauses.append(Event(f"{PHASE}pause", start, time_ns() - start, is_range=True))
 
     def finish(self) -> None:
         """Write the profile of the recorded steps, or log a warning if there were too few steps."""
         done = self._seen - WARM_UP
         if self._recorder:
-            self._stop(done)
-        elif self._steps and done <= 0:
+            self._stop(self._recorder, done)
+        elif self._requested and done <= 0:
+            self.close()
             log.warning("no profile: only %d steps were left; profiling starts after %d steps", self._seen, WARM_UP)
 
     def close(self) -> None:
         """Stop recording without writing a profile, after an error."""
-        if self._recorder:
-            self._recorder.stop()
-        self._recorder = None
-        self._hooks.close()
+        for recorder in (self._recorder, self._trial):
+            if recorder:
+                recorder.stop()
+        self._recorder = self._trial = None
+        self._resources.close()
 
-    def _start(self) -> None:
+    def _begin(self) -> torch.profiler.profile:
+        """Start a recording without shapes and stacks, which would slow the steps."""
         kinds = [torch.profiler.ProfilerActivity.CPU]
         if self._run.engine.device == "cuda":
             kinds.append(torch.profiler.ProfilerActivity.CUDA)
-        if not self._run.engine.torch_compile:  # a compiled model has no modules to time
-            _name_modules(self._model, self._hooks)
-        self._recorder = torch.profiler.profile(activities=kinds)
-        self._recorder.start()
-        self._since_s = perf_counter()
+            torch.cuda.synchronize()  # earlier kernels would delay the recorded ones
+        recorder = torch.profiler.profile(activities=kinds)
+        recorder.start()
+        return recorder
 
-    def _stop(self, steps: int) -> None:
-        assert self._recorder is not None
-        wall_ms = 1_000 * (perf_counter() - self._since_s)
-        self._recorder.stop()
-        self._hooks.close()
+    def _limit_steps(self, trial: torch.profiler.profile) -> None:
+        """Stop the trial, and record only as many steps as can be read in seconds."""
+        self._trial = None
+        with pause_garbage_collection():
+            trial.stop()
+            of_one = len(trial.profiler.kineto_results.events())  # type: ignore[union-attr]  # it has recorded
+        self._steps = steps_within(self._requested * of_one, self._requested, MAX_EVENTS)
+        if self._steps < self._requested:
+            log.warning("profile: recording %d of %d steps: a step has %d events", self._steps, self._requested, of_one)
+
+    def _stop(self, recorder: torch.profiler.profile, steps: int) -> None:
+        with pause_garbage_collection():
+            self._write(recorder, steps)
+
+    def _write(self, recorder: torch.profiler.profile, steps: int) -> None:
+        self._starts_ns.append(time_ns())
+        self._recorder = None
+        recorder.stop()
+        self._resources.close()
+        recorded = recorder.profiler.kineto_results.events()  # type: ignore[union-attr]  # it has recorded
         folder = Path(self._run.folder) / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         (folder / TRACE).unlink(missing_ok=True)
-        self._recorder.export_chrome_trace(str(folder / TRACE))
-        recorded = self._recorder.profiler.kineto_results.events()  # type: ignore[union-attr]  # it has recorded
-        read_steps = steps_within(len(recorded), steps)
-        rows = table(read(events_of(recorded), read_steps, steps), wall_ms * read_steps / steps)
-        write_atomic(folder / TEXT, as_text(rows, read_steps, steps).encode())
+        if len(recorded) <= MAX_TRACE_EVENTS:
+            _write_trace(recorder, folder / TRACE)
+        else:
+            log.warning("profile: no %s, because it would have %d events", TRACE, len(recorded))
+        read_steps = steps_within(len(recorded), steps, MAX_EVENTS)
+        # when a recording stops, torch waits for the device, which is no part of a step
+        start, end = self._starts_ns[0], self._starts_ns[read_steps]
+        is_part = read_steps == 1 and len(recorded) > MAX_EVENTS * steps
+        if is_part:  # the events are in the order of their starts
+            end = min(end, recorded[MAX_EVENTS].start_ns())
+        trace = read(events_of(_until(recorded, end)), read_steps, end, self._stamps.events, self._pauses)
+        paused_ns = sum(min(end, one.end) - one.start for one in self._pauses if one.start < end)
+        wall_ms = MS * (end - start - paused_ns)
+        rows = table(trace, wall_ms)
+        misses_kernels = self._run.engine.device == "cuda" and not trace.device
+        recording = Recording(read_steps, steps, self._requested, is_part, misses_kernels, paused_ms=MS * paused_ns)
+        text = as_text(rows, recording)
+        write_atomic(folder / TEXT, text.encode())
         write_atomic(folder / CSV, as_csv(rows).encode())
-        self._recorder = None
+        log.info("profile: %s", summarize(rows))
 
 
-def _name_modules(model: nn.Module, hooks: ExitStack) -> None:
-    """Name the forward pass of each module in the trace, up to MAX_DEPTH, until `hooks` are closed."""
+def _until(recorded: list[Any], end: float) -> Iterator[Any]:
+    """The events that may belong to steps before `end` (ns): at most 2 * MAX_EVENTS, as kernels run after launches."""
+    for number, one in enumerate(recorded):
+        if number >= 2 * MAX_EVENTS:
+            return
+        if one.start_ns() < end or one.device_type() != torch.autograd.DeviceType.CPU:
+            yield one
+
+
+def _write_trace(recorder: torch.profiler.profile, path: Path) -> None:
+    """Write the trace, with the fastest compression: the one of torch takes ten times as long."""
+    with NamedTemporaryFile(suffix=".json") as file:
+        recorder.export_chrome_trace(file.name)
+        with open(file.name, "rb") as source, gzip.open(path, "wb", compresslevel=1) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _name_modules(model: nn.Module, resources: ExitStack, *, is_compiled: bool) -> None:
+    """Name the forward pass of each module in the trace, up to MAX_DEPTH, until `resources` are closed.
+
+    If parts of the model are compiled, only the modules around them get a name.
+    """
+    if _is_compiled(model):
+        return
+    compiled = tuple(f"{name}." for name, module in model.named_modules() if _is_compiled(module))
     for name, module in model.named_modules():
-        if not name or name.count(".") >= MAX_DEPTH or isinstance(module, nn.ModuleList | nn.ModuleDict):
+        depth = name.count(".") + 1
+        if not name or depth > (MAX_COMPILED_DEPTH if is_compiled else MAX_DEPTH):
+            continue
+        if isinstance(module, nn.ModuleList | nn.ModuleDict) or f"{name}.".startswith(compiled):
             continue
         open_ones: list[record_function] = []
 
@@ -145,86 +258,10 @@ def _name_modules(model: nn.Module, hooks: ExitStack) -> None:
         def end(module: nn.Module, inputs: Any, outputs: Any, stack: list[record_function] = open_ones) -> None:
             stack.pop().__exit__(None, None, None)
 
-        hooks.callback(module.register_forward_pre_hook(begin).remove)
-        hooks.callback(module.register_forward_hook(end).remove)
+        resources.callback(module.register_forward_pre_hook(begin).remove)
+        resources.callback(module.register_forward_hook(end).remove)
 
 
-def table(trace: Trace, wall_ms: float) -> list[ProfileRow]:
-    """The rows of the table of a trace, whose steps took `wall_ms` together."""
-    steps, step_ms = trace.steps, wall_ms / trace.steps
-    step_device = trace.device / steps
-    total = step_device or step_ms  # if there is a device, fractions are of its time, because the host runs ahead
-
-    def line(of: Of, name: str, spent: TimeSpent) -> ProfileRow:
-        host, device = spent.host / steps, spent.device / steps
-        return ProfileRow(of, name, spent.calls / steps, host, device, (device if step_device else host) / total)
-
-    phases = [line("phase", name, trace.phases[name]) for name in PHASES if name in trace.phases]
-    rest_ms = max(0.0, step_ms - sum(phase.host_ms for phase in phases))
-    rest_device = max(0.0, step_device - sum(phase.device_ms for phase in phases))
-    between = TimeSpent(steps, rest_ms * steps, rest_device * steps)
-
-    def longest(of: Of, by_name: Mapping[str, TimeSpent], most: int | None = None) -> list[ProfileRow]:
-        lines = [line(of, name, spent) for name, spent in by_name.items()]
-        return sorted(lines, key=lambda one: -max(one.host_ms, one.device_ms))[:most]
-
-    return [
-        ProfileRow("step", "one step", 1.0, step_ms, step_device, 1.0),
-        *phases,
-        line("phase", "between these", between),
-        line("phase", "communication in all phases", trace.sent),
-        *longest("module", trace.modules),
-        *longest("operator", trace.operators, MAX_OPERATORS),
-        *longest("kernel", trace.kernels, MAX_OPERATORS),
-    ]
-
-
-def as_text(lines: Iterable[ProfileRow], steps: int, recorded: int = 0) -> str:
-    """The table as text, with at most MAX_LINE_WIDTH characters per line; `steps` of the `recorded` steps were read."""
-    lines = list(lines)
-    room = MAX_LINE_WIDTH - len(_row("", "", "", "", "", "", 0))
-    widest = min(room, max(len(line.name) for line in lines))
-    of = "device" if lines[0].device_ms else "host"
-    rows = [
-        _row(
-            one.of,
-            cut(one.name, widest),
-            f"{one.calls:.1f}",
-            f"{one.host_ms:.3f}",
-            f"{one.device_ms:.3f}",
-            f"{one.share:.1%}",
-            widest,
-        )
-        for one in lines
-    ]
-    about = f"Means of {steps} steps of the first worker. Modules include the modules inside them; operators do not."
-    more = "A kernel counts for the phase, module and operator that launched it."
-    if steps < recorded:
-        more = f"{recorded} steps were recorded, too many for this table; the trace contains all of them. {more}"
-    head = _row("", "", "calls", "host ms", "device ms", f"of {of}", widest)
-    return "\n".join([about, *([more] if lines[0].device_ms or steps < recorded else []), "", head, *rows]) + "\n"
-
-
-def _row(of: str, name: str, calls: str, host: str, device: str, share: str, widest: int) -> str:
-    return f"{of:8}  {name:{widest}}  {calls:>8}  {host:>10}  {device:>10}  {share:>9}"
-
-
-def cut(name: str, width: int) -> str:
-    """The name, shortened to `width` characters. The middle is removed, because kernel names differ at both ends.
-
-    >>> cut("void at::native::vectorized_elementwise_kernel", 20)
-    'void at:...se_kernel'
-    """
-    if len(name) <= width:
-        return name
-    first = (width - 3) // 2
-    return f"{name[:first]}...{name[len(name) - (width - 3 - first) :]}"
-
-
-def as_csv(lines: Iterable[ProfileRow]) -> str:
-    """The table as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([field.name for field in fields(ProfileRow)])
-    writer.writerows(astuple(line) for line in lines)
-    return file.getvalue()
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether torch.compile runs the module: by `module.compile()`, or as a wrapper around another module."""
+    return module._compiled_call_impl is not None or "_orig_mod" in module._modules

@@ -50,6 +50,11 @@ TRAINING_METRICS: Final = (
     ),
     LoggedName("perf/step_time_s", "Seconds per step."),
     LoggedName("perf/mfu", "Model FLOPs utilization; only if the peak of the device is known."),
+    LoggedName("perf/data_wait", "Fraction of the time in which the first worker waited for its batches."),
+    LoggedName(
+        "perf/host_bound",
+        "Fraction of the phases (forward, backward, optimizer) at whose start the GPU had no work left; on a GPU only.",
+    ),
     LoggedName("perf/slowest_worker_ratio", "Time of the slowest worker divided by that of the median worker."),
     LoggedName("ckpt/save_s", "Seconds without training, until the writing of a checkpoint starts."),
     LoggedName("system/<metric>", "MLflow's system metrics: CPU, memory, disk, network and GPU."),

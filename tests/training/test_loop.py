@@ -172,7 +172,7 @@ def test_metrics_have_their_names_and_are_logged_at_their_intervals(run: Run) ->
         "train/loss", "train/masked_tokens/loss", "train/masked_accuracy", "train/perplexity",
         "train/sentence_pair/loss",
         "train/pair_accuracy", "train/learning_rate", "train/grad_norm", "train/skipped_steps", "train/tokens",
-        "perf/tokens_per_second", "perf/step_time_s",
+        "perf/tokens_per_second", "perf/step_time_s", "perf/data_wait",
     }  # fmt: skip
     assert set(logged[10]) == {
         "eval/loss", "eval/masked_tokens/loss", "eval/masked_accuracy", "eval/perplexity", "eval/sentence_pair/loss",

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from training import meter
-from training.meter import BatchWork, Meter, flops, peak
+from training.meter import BatchWork, HostBoundProbe, Meter, flops, peak
+from training.profiler import observe_phases, record_phase
 from training.specs import (
     AdaptiveEmbedding,
     AlternatingWindow,
@@ -144,10 +145,66 @@ def test_rates_are_means_since_the_last_report_without_skipped_time(monkeypatch:
         clock.add(BatchWork(tokens=100, squares=0, targets=0))
         pass_(10.0)
         clock.skip()
-    assert clock.report() == {"perf/tokens_per_second": 50.0, "perf/step_time_s": 2.0}
+    assert clock.report() == {"perf/tokens_per_second": 50.0, "perf/step_time_s": 2.0, "perf/data_wait": 0.0}
     pass_(0.5)
     clock.add(BatchWork(tokens=100, squares=0, targets=0))
-    assert clock.report() == {"perf/tokens_per_second": 200.0, "perf/step_time_s": 0.5}
+    assert clock.report() == {"perf/tokens_per_second": 200.0, "perf/step_time_s": 0.5, "perf/data_wait": 0.0}
+
+
+def test_data_wait_is_the_fraction_of_time_in_the_phase_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(meter, "perf_counter", lambda: now[0])
+    clock = Meter(BERT, 30_522, peak=None)
+
+    def run_step() -> None:
+        for phase, seconds in (("data", 1.0), ("forward", 2.0), ("backward", 1.0)):
+            with observe_phases(*clock.observers), record_phase(phase):
+                now[0] += seconds
+
+    run_step()
+    clock.add(BatchWork(tokens=1, squares=0, targets=0))
+    run_step()  # of an evaluation
+    clock.skip()
+    run_step()
+    clock.add(BatchWork(tokens=1, squares=0, targets=0))
+    assert clock.report()["perf/data_wait"] == 0.25
+    run_step()
+    assert clock.report()["perf/data_wait"] == 0.0  # this step has not ended
+
+
+class FakeEvent:
+    """A device that completes its work when the test says so."""
+
+    def __init__(self) -> None:
+        self.recorded, self.is_done = 0, False
+
+    def record(self) -> None:
+        self.recorded, self.is_done = self.recorded + 1, False
+
+    def query(self) -> bool:
+        return self.is_done
+
+
+def test_host_bound_is_the_fraction_of_phases_before_which_the_device_had_no_work_left() -> None:
+    event = FakeEvent()
+    clock = Meter(BERT, 30_522, peak=None, probe=HostBoundProbe(lambda: event))
+
+    def run_phases(*phases: str, done_before: str = "") -> None:
+        for phase in phases:
+            event.is_done = event.is_done or phase == done_before
+            with observe_phases(*clock.observers), record_phase(phase):
+                pass
+
+    run_phases("data", "forward", "backward", "optimizer", done_before="backward")  # nothing to compare forward with
+    run_phases("data", "forward", "backward")
+    clock.add(BatchWork(tokens=1, squares=0, targets=0))
+    assert event.recorded == 5
+    assert clock.report()["perf/host_bound"] == 1 / 4
+    run_phases("forward", "forward", done_before="forward")  # an evaluation
+    clock.skip()
+    run_phases("forward", done_before="forward")
+    clock.add(BatchWork(tokens=1, squares=0, targets=0))
+    assert "perf/host_bound" not in clock.report()
 
 
 def test_mfu_is_a_fraction_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
