@@ -20,6 +20,7 @@ from training import checkpoint
 from training.best import is_over, is_tracked, update_best
 from training.data import Batches, Loader, open_loader, open_validation
 from training.engines import Engine
+from training.garbage import collect_by_hand, collect_young
 from training.losses import Loss
 from training.meter import HostBoundProbe, Meter, peak
 from training.model import Model, net_of
@@ -106,7 +107,7 @@ def pretrain(run: Run, engine: Engine[Model], log: LogMetrics, callbacks: Callba
     training_data = open_loader(run, engine.data_rank, engine.data_world)
     validation_data = open_validation(run, engine.data_rank, engine.data_world)
     loaders = [training_data, validation_data] if validation_data else [training_data]
-    with ExitStack() as resources, _explain_changed_data(loaders):
+    with ExitStack() as resources, _explain_changed_data(loaders), collect_by_hand():
         return Pretraining(run, engine, log, callbacks, training_data, validation_data, resources).train()
 
 
@@ -243,6 +244,7 @@ class Pretraining:
         Raises Diverged after MAX_SKIPPED_IN_ROW skipped updates, unless `loss_spikes` limits them.
         """
         unread, self.unread = self.unread, []
+        collect_young()
         for update in unread:
             self.state = count_skipped(self.state, update)
             if self.state.skipped_in_row == MAX_SKIPPED_IN_ROW and self.run.loss_spikes.policy in ("off", "warn"):

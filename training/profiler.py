@@ -21,6 +21,7 @@ from torch import nn
 from torch.autograd.profiler import record_function
 
 from preprocessing.files import write_atomic
+from training.architectures import has_compiled_blocks
 from training.profile_table import Recording, as_csv, as_text, summarize, table
 from training.run import WARM_UP, Run
 from training.trace import MAX_EVENTS, MODULE, MS, PHASE, Event, events_of, pause_garbage_collection, read, steps_within
@@ -128,7 +129,7 @@ class Profiler:
         """Record the start of a step. Call it before each step."""
         if self._requested and self._seen == WARM_UP - 1:
             self._resources.enter_context(observe_phases(self._stamps))
-            _name_modules(self._model, self._resources, is_compiled=self._run.engine.torch_compile)
+            _name_modules(self._model, self._resources, is_compiled=has_compiled_blocks(self._model))
             self._trial = self._begin()
         if self._trial and self._seen == WARM_UP:
             self._limit_steps(self._trial)

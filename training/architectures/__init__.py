@@ -12,7 +12,7 @@ from typing import Final
 from training.architectures.adaptive import bounds
 from training.architectures.backbone import Backbone, MaskHead
 from training.architectures.cache import KVCache
-from training.architectures.compiled import BlockCompiler, compile_blocks
+from training.architectures.compiled import BlockCompiler, compile_blocks, has_compiled_blocks
 from training.architectures.encoder_decoder import EncoderDecoderModel
 from training.architectures.feed_forward import apply_activation
 from training.architectures.fused import FusedModule
@@ -54,6 +54,7 @@ __all__ = [
     "compile_blocks",
     "cut_net",
     "cut_stages",
+    "has_compiled_blocks",
     "host_of",
     "set_chunks",
     "set_recompute",

@@ -58,6 +58,11 @@ def _call(part: Callable[..., T], *inputs: object) -> T:
     return part(*inputs)
 
 
+def has_compiled_blocks(net: nn.Module) -> bool:
+    """Whether `compile_blocks` has set a compiler for this model."""
+    return any(getattr(module, "compiler", None) is not None for module in net.modules())
+
+
 def is_of_compiler(error: Exception) -> bool:
     """Whether torch's compiler raised an error, and not the compiled code."""
     return type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "torch._functorch", "triton"))
