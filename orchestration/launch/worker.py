@@ -187,11 +187,11 @@ class Worker:
 
     def _train(self, run: Run, tracked: TrackedRun) -> "TrainingResult":
         self._report_stage("importing torch")
-        from training.engines import is_alone, load_deepspeed, open_engine
+        from training.engines import load_deepspeed, open_engine
         from training.formats import describe_model
         from training.loop import Callbacks, pretrain
 
-        if not is_alone(run.engine, self.world):
+        if not run.engine.is_alone(self.world):
             self._report_stage("importing DeepSpeed")
             load_deepspeed()
         steps = StepReporter(run, self.events.append)

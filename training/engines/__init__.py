@@ -14,7 +14,7 @@ from training.engines.fragments import CheckpointFragment, Fragments, Seal, Tens
 from training.engines.local import LocalEngine
 from training.engines.local_shards import Copy, tensor_shares_of
 from training.engines.mesh import mesh_of
-from training.engines.opening import is_alone, open_engine
+from training.engines.opening import open_engine
 from training.engines.upload import to_tensors
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "StepResult",
     "TensorSlice",
     "connect",
-    "is_alone",
     "load_deepspeed",
     "memory_in",
     "mesh_of",

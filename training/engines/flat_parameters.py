@@ -2,7 +2,7 @@
 
 An update is then a few large kernels instead of several small ones for each of some hundred parameters. In 16 bits, the
 flat tensors are the master weights of the model (arXiv:1710.03740, 3.1), and gradients of micro-batches are added up in
-float32. In float32, the parameters of the model are views of the flat tensors.
+float32. In float32, the parameters of the model and their gradients are views of the flat tensors.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,37 +57,45 @@ class FlatParameters:
             name: view for flat in self.groups for name, view in zip(flat.names, flat.gradient_views, strict=True)
         }
         self.gradients = [view_of[name] for name, _ in model.named_parameters()]
-        self._scratch = None if self.dtype == torch.float32 else _empty_like(self.groups, self.dtype)
+        # 16-bit gradients of a later micro-batch as flat tensors, which are allocated at their first use
+        self._added: list[tuple[Tensor, list[Tensor]]] = []
         self._is_first = True  # whether no micro-batch was added since the last update
+        self.clear()
 
     @torch.no_grad()
     def collect(self) -> None:
-        """Add the gradients of the model's parameters to the flat gradients, and clear them."""
+        """Add the 16-bit gradients of the model's parameters to the flat gradients, and clear them.
+
+        In float32, autograd has added them there.
+        """
+        if self.dtype == torch.float32:
+            return
+        if not self._is_first and not self._added:
+            self._added = _empty_like(self.groups, self.dtype)
         for number, flat in enumerate(self.groups):
-            pairs = [(at, parameter.grad) for at, parameter in enumerate(flat.parameters) if parameter.grad is not None]
-            if self._is_first and len(pairs) < len(flat.parameters):
-                flat.gradient.zero_()
-            if not pairs:
-                continue
-            gradients = [gradient for _, gradient in pairs]
-            views = [flat.gradient_views[at] for at, _ in pairs]
+            held = {at: p.grad for at, p in enumerate(flat.parameters) if p.grad is not None}
             if self._is_first:
-                torch._foreach_copy_(views, gradients)
-            elif self._scratch is None:
-                torch._foreach_add_(views, gradients)
+                whole, parts = flat.gradient, flat.gradient_views
             else:  # foreach would add tensors of two precisions one by one
-                whole, parts = self._scratch[number]
-                if len(pairs) < len(parts):
-                    whole.zero_()
-                torch._foreach_copy_([parts[at] for at, _ in pairs], gradients)
+                whole, parts = self._added[number][0], tuple(self._added[number][1])
+            if len(held) < len(parts):
+                whole.zero_()
+            if held:
+                torch._foreach_copy_([parts[at] for at in held], list(held.values()))
+            if not self._is_first:
                 flat.gradient.add_(whole)
             for parameter in flat.parameters:
                 parameter.grad = None
         self._is_first = False
 
     def clear(self) -> None:
-        """Begin a new update: the next `collect` replaces the flat gradients."""
+        """Begin a new update, with gradients of 0."""
         self._is_first = True
+        if self.dtype == torch.float32:
+            for flat in self.groups:
+                flat.gradient.zero_()
+                for parameter, view in zip(flat.parameters, flat.gradient_views, strict=True):
+                    parameter.grad = view if parameter.requires_grad else None
 
     @torch.no_grad()
     def publish(self) -> None:

@@ -22,16 +22,6 @@ class DescribeModel(Protocol):
         """Build the part with this slice of each layer and with the layers of this stage."""
 
 
-def is_alone(machine: EngineSettings, world: int) -> bool:
-    """Whether one process trains without DeepSpeed.
-
-    DeepSpeed divides the state of the optimizer over workers, offloads it, and has a loss scale for fp16. A worker that
-    needs none of these would only pay for its copies of gradients and weights.
-    """
-    offloads = machine.offload_optimizer != "none" or machine.offload_param != "none"
-    return world == 1 and not offloads and machine.precision != "fp16" and not machine.deepspeed
-
-
 def open_engine(
     describe: DescribeModel,
     spec: Optimizer,
@@ -43,7 +33,7 @@ def open_engine(
 
     `report` takes the name of each stage that begins.
     """
-    if is_alone(machine, world):
+    if machine.is_alone(world):
         torch.set_num_threads(machine.cpu_threads)
         report("building the model")
         return LocalEngine(describe(), spec, machine)

@@ -208,6 +208,15 @@ class EngineSettings:
             require(self.zero_stage <= 1, "zero_stage", self.zero_stage, low)
             require(self.precision != "fp16", "precision", self.precision, "fp32 or bf16 with pipeline parallelism")
 
+    def is_alone(self, workers: int) -> bool:
+        """Whether a run with this number of workers is one process without DeepSpeed.
+
+        DeepSpeed divides the state of the optimizer over workers, offloads it, and has a loss scale for fp16. A worker
+        that needs none of these would only pay for its copies of gradients and weights.
+        """
+        offloads = self.offload_optimizer != "none" or self.offload_param != "none"
+        return workers == 1 and not offloads and self.precision != "fp16" and not self.deepspeed
+
     @property
     def workers_per_row(self) -> int:
         """Number of workers that read the same sequences."""
