@@ -24,7 +24,7 @@ class BlockCompiler:
     `dynamic`: batches have no fixed shape, and the code is compiled for all shapes. `backend` is one of torch.compile.
     """
 
-    def __init__(self, *, dynamic: bool = False, backend: str = "inductor") -> None:
+    def __init__(self, *, dynamic: bool = False, backend: str | Callable[..., Any] = "inductor") -> None:
         self.dynamic, self.backend, self.failure = dynamic, backend, ""
         self._compiled = dict[Callable[..., Any], Callable[..., Any]]()
 
@@ -48,7 +48,7 @@ class BlockCompiler:
         except Exception as error:
             if not is_of_compiler(error):
                 raise
-            self.failure = str(error).strip().splitlines()[0]
+            self.failure = " ".join(str(error).split("\n")[:2]).strip()
             log.warning("engine.torch_compile: no compiled blocks, because the compiler failed: %s", self.failure)
             return function(*inputs)
         return result
