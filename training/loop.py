@@ -17,6 +17,7 @@ from preprocessing.manifest import Manifest
 from preprocessing.rng import key
 from preprocessing.schema import Batch
 from training import checkpoint
+from training.architectures import has_compiled_blocks
 from training.best import is_over, is_tracked, update_best
 from training.data import Batches, Loader, open_loader, open_validation
 from training.engines import Engine
@@ -76,7 +77,7 @@ class Callbacks:
 
     report_activity: Callable[[int, str], None] = ignore_activity
     """Takes `done` and the activity that begins now: "evaluation", "downstream tasks", "checkpoint", "samples",
-    "weights", "rollback", "profile" (writing it), or "" for the next update."""
+    "weights", "rollback", "profile" (writing it), "compiling" (and the first update), or "" for the next update."""
 
     write_samples: Callable[[int], None] = ignore_step
     """Called on the first worker before the first update, and at each evaluation. It may use the model."""
@@ -170,7 +171,7 @@ class Pretraining:
         if self.state.step == 0:
             self._write_samples()
             self._score_downstream()
-        self._report("")
+        self._report("compiling" if has_compiled_blocks(self.engine.model) else "")
         for step, batches in self.steps if not self._stops_early() else ():
             self.callbacks.on_batch()
             step_work = self._exchange(batches)

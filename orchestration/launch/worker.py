@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 WEIGHTS, EXPORT = "weights", "export"  # weights under the names that Sesame uses; a transformers model directory
 EXPORTED = "export.json"  # the hash of each file of EXPORT
 EXPORTING = "exporting weights"  # the first stage after the last step
+COMPILED = "compiled"  # in the output directory: compiled code of all runs
 PROFILE = "profile"  # directory with the profile of some steps
 SAMPLES = "samples"  # directory with generated text, one file for each step
 
@@ -113,6 +114,7 @@ class Worker:
         from ray import get_runtime_context
 
         os.environ |= env
+        keep_compiled_code(Path(folder))
         register_process(Path(folder))
         self.stacks = Stacks(Path(folder), self.rank)
         return StartedWorker(ProcessIdentity.me(), find_meeting_place(), get_runtime_context().get_node_id())
@@ -186,13 +188,13 @@ class Worker:
         return f"{self.activity} {self.done + 1}" if self.activity == STEP else self.activity
 
     def _train(self, run: Run, tracked: TrackedRun) -> "TrainingResult":
-        self._report_stage("importing torch")
+        is_alone = run.engine.is_alone(self.world)
+        self._report_stage("importing torch" if is_alone else "importing DeepSpeed")
         from training.engines import load_deepspeed, open_engine
         from training.formats import describe_model
         from training.loop import Callbacks, pretrain
 
-        if not run.engine.is_alone(self.world):
-            self._report_stage("importing DeepSpeed")
+        if not is_alone:
             load_deepspeed()
         steps = StepReporter(run, self.events.append)
         self._report_stage(MEETING)
@@ -271,6 +273,15 @@ class Worker:
         self.activity = stage
         self.beat()
         self.events.append({"stage": stage})
+
+
+def keep_compiled_code(folder: Path) -> None:
+    """Let torch's compilers keep their code in the output directory of a run, so that the next start is faster.
+
+    They read these variables when they compile. Variables of the user stay as they are.
+    """
+    for name, part in {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}.items():
+        os.environ.setdefault(name, str(folder.absolute().parents[1] / COMPILED / part))
 
 
 class _DequeHandler(logging.Handler):
