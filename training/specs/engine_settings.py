@@ -95,6 +95,10 @@ class EngineSettings:
     torch_compile: Literal["auto", True, False] = key(
         default="auto", doc="Whether torch.compile compiles the blocks; auto: on a single GPU, with fixed shapes."
     )
+    # Off until it has been measured: what compiled blocks leave to launch is little.
+    cuda_graphs: bool = key(
+        default=False, doc="Whether a micro-batch is two CUDA graphs; only for one worker with fixed shapes."
+    )
     # `selective`: the scores and the softmax of attention, which need much memory and little time.
     activation_checkpointing: ActivationCheckpointing = key(
         default="none", doc="Recomputation in the backward pass: none, whole blocks, or attention scores only."
