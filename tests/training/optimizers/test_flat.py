@@ -137,8 +137,8 @@ def test_a_flat_tensor_has_the_checkpoint_of_separate_parameters(spec: Optimizer
     assert flat.shapes == separate.shapes
     assert flat.numbers == separate.numbers
     assert sorted(flat.tensors) == sorted(separate.tensors)
-    tolerance = {"rtol": 1e-5, "atol": 1e-7} if spec is SPECS["AdamW"] else {"rtol": 0.0, "atol": 0.0}
-    torch.testing.assert_close(flat.tensors, separate.tensors, **tolerance)
+    rtol, atol = (1e-5, 1e-7) if spec is SPECS["AdamW"] else (0.0, 0.0)
+    torch.testing.assert_close(flat.tensors, separate.tensors, rtol=rtol, atol=atol)
 
 
 def test_states_have_their_names_in_a_checkpoint() -> None:
