@@ -30,7 +30,7 @@ LEAST_SIZE = 1e-3  # minimum of the root mean square of weights
 
 
 @dataclass
-class Batch:
+class FactoredBatch:
     """Shards [P] of N tensors with equal shapes in one step, and their updates."""
 
     piece: OptimizerShard  # the first shard; the others differ only in their position
@@ -63,7 +63,7 @@ class FactoredUpdates(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Closure = None) -> None:  # type: ignore[override]
         scale = read_loss_scale(self)
-        waiting: list[Batch] = []
+        waiting: list[FactoredBatch] = []
         num_waiting = 0
         for batch in self._batches(scale):
             # the sums of small batches are exchanged together, and the updates of a large model do not exist together
@@ -75,7 +75,7 @@ class FactoredUpdates(torch.optim.Optimizer):
             num_waiting += count
         self._finish(waiting, scale)
 
-    def _batches(self, scale: LossScale) -> Iterator[Batch]:
+    def _batches(self, scale: LossScale) -> Iterator[FactoredBatch]:
         """Iterate over batches of shards of all parameters with a gradient."""
         for group, weight, gradient in with_gradient(self.param_groups, scale):
             state = self.state[weight]
@@ -89,9 +89,9 @@ class FactoredUpdates(torch.optim.Optimizer):
                 piece, gradient_NP = layout.pieces[batch[0]], stack([gradients[each] for each in batch])
                 if number not in state:
                     state[number] = self._create_state(piece, len(batch), weight)
-                yield Batch(piece, state[number], [weights[each] for each in batch], gradient_NP, new, group)
+                yield FactoredBatch(piece, state[number], [weights[each] for each in batch], gradient_NP, new, group)
 
-    def _finish(self, batches: Sequence[Batch], scale: LossScale) -> None:
+    def _finish(self, batches: Sequence[FactoredBatch], scale: LossScale) -> None:
         """Update states and weights of batches; sums over the workers are exchanged for all of them together."""
         factored = [batch for batch in batches if "row" in batch.state]
         sums = [_sum_rows_and_columns(batch.gradient_NP, batch.piece) for batch in factored]
@@ -107,7 +107,7 @@ class FactoredUpdates(torch.optim.Optimizer):
         for batch, sums_2N in zip(batches, over_workers(squares, [batch.piece for batch in batches]), strict=True):
             self._apply(batch, sums_2N, scale)
 
-    def _apply(self, batch: Batch, sums_2N: Tensor, scale: LossScale) -> None:
+    def _apply(self, batch: FactoredBatch, sums_2N: Tensor, scale: LossScale) -> None:
         """Subtract the updates from the weights, given the sums of squares of whole weights and updates."""
         assert batch.update_NP is not None
         size_N, length_N = (sums_2N / math.prod(batch.piece.whole)).sqrt()
@@ -164,7 +164,7 @@ def _sum_rows_and_columns(gradient_NP: Tensor, piece: OptimizerShard) -> Tensor:
     return sums_NX
 
 
-def _update_factored(batch: Batch, sums_NX: Tensor) -> Tensor:
+def _update_factored(batch: FactoredBatch, sums_NX: Tensor) -> Tensor:
     """Update the mean squares of rows and columns; return the update [N, P], gradient / sqrt(square).
 
     The mean square of a matrix [R, C] is row x column / mean(row). `sums_NX` are the sums over whole matrices.

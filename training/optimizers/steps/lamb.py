@@ -35,7 +35,7 @@ class ScaledAdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Closure = None) -> None:  # type: ignore[override]
         scale = read_loss_scale(self)
-        batches: list[Batch] = []
+        batches: list[ScaledBatch] = []
         for group, weight, gradient in with_gradient(self.param_groups, scale):
             mean, root = update_moments(self.state[weight], gradient, group["betas"], scale)
             update = torch.div(mean, root.add_(group["eps"]), out=root).add_(weight, alpha=group["weight_decay"])
@@ -43,7 +43,7 @@ class ScaledAdamW(torch.optim.Optimizer):
             weights, updates = layout.split(weight), layout.split(scale.clear(update))
             for numbers in layout.batches:
                 members = [weights[number] for number in numbers], [updates[number] for number in numbers]
-                batches.append(Batch(layout.pieces[numbers[0]], *members, group["lr"]))
+                batches.append(ScaledBatch(layout.pieces[numbers[0]], *members, group["lr"]))
         matrices = [batch for batch in batches if batch.is_scaled]
         sums = [batch.sum_squares() for batch in matrices]
         squares = iter(over_workers(sums, [batch.piece for batch in matrices]))
@@ -53,7 +53,7 @@ class ScaledAdamW(torch.optim.Optimizer):
 
 
 @dataclass(frozen=True)
-class Batch:
+class ScaledBatch:
     """Shards [P] of N tensors with equal shapes, and their updates in one step."""
 
     piece: OptimizerShard  # the first shard
