@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from training.optimizers.sharded_state import ShardedState
 from training.optimizers.steps.loss_scale import LossScale, read_loss_scale
 from training.optimizers.steps.optimizer_shard import (
-    LARGEST_BATCH,
     Closure,
     Groups,
     LayoutCache,
     OptimizerShard,
+    find_largest_batch,
     over_workers,
     stack,
     with_gradient,
@@ -68,7 +68,7 @@ class FactoredUpdates(torch.optim.Optimizer):
         for batch in self._batches(scale):
             # the sums of small batches are exchanged together, and the updates of a large model do not exist together
             count = len(batch.weights) * math.prod(batch.piece.whole)  # equal on all workers
-            if num_waiting + count > LARGEST_BATCH:
+            if num_waiting + count > find_largest_batch(batch.gradient_NP):
                 self._finish(waiting, scale)
                 waiting, num_waiting = [], 0
             waiting.append(batch)
