@@ -77,7 +77,7 @@ class OrthogonalUpdates(torch.optim.Optimizer):
         x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=LEAST_NORM)
         first, third, fifth = QUINTIC
         for _ in range(ITERATIONS):
-            gram = x @ x.mT
+            gram = torch.bmm(x, x.mT)
             x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
         x = x.mT if is_tall else x
         return x.to(update_NRC.dtype)
