@@ -1,4 +1,4 @@
-"""Forward and backward pass of a micro-batch as CUDA graphs: the host launches two graphs instead of hundreds of kernels.
+"""The passes of a micro-batch as CUDA graphs: the host launches two graphs instead of hundreds of kernels.
 
 A graph repeats the same kernels at the same addresses, so that all batches must have one shape (fixed_shapes.py), and
 nothing in the model may depend on numbers that only the host knows. Dropout in a graph draws from torch's generator.
@@ -91,11 +91,14 @@ class GraphedModel:
                 graphed = self._make(flat, example, allow_unused_input=True)
                 found = self._measure(flat, batch, graphed)
             except Exception as error:  # whatever fails, the model itself replaces the graph
-                return self._give_up(f"it failed ({str(error).strip().partition(chr(10))[0] or type(error).__name__})")
+                first_line = str(error).strip().partition("\n")[0]
+                self._give_up(f"it failed ({first_line or type(error).__name__})")
+                return None
         for name, ours, theirs in zip(("losses", "gradients"), found, wanted, strict=True):
-            error = float(((ours - theirs).abs() / theirs.abs().clamp(min=1e-6)).max())
-            if not error <= TOLERANCE:
-                return self._give_up(f"its {name} differ by {error:.1%}")
+            difference = float(((ours - theirs).abs() / theirs.abs().clamp(min=1e-6)).max())
+            if not difference <= TOLERANCE:
+                self._give_up(f"its {name} differ by {difference:.1%}")
+                return None
         return flat, graphed
 
     def _measure(self, flat: _Flat, batch: DeviceBatch, call: Callable[..., Any]) -> tuple[Tensor, Tensor]:
@@ -110,17 +113,13 @@ class GraphedModel:
 
     def _give_up(self, reason: str) -> None:
         self.failure = reason
-        log.warning(
-            "engine.cuda_graphs: no graph of a micro-batch, because %s; kernels are launched one by one", reason
-        )
+        log.warning("engine.cuda_graphs: no graph of a micro-batch, because %s; kernels are launched alone", reason)
 
 
 def _tensors_of(score: Score) -> list[tuple[str, Tensor]]:
     """The tensors of a score, by their names; the loss first."""
     named: list[tuple[str, Tensor | None]] = [("loss", score.loss), ("correct", score.correct)]
-    named += [
-        ("count", score.count if isinstance(score.count, Tensor) else None)
-    ]  # a graph keeps no number of the host
+    named += [("count", score.count if isinstance(score.count, Tensor) else None)]  # else the host counts
     named += [("z_loss", score.z_loss), *((f"metrics.{name}", tensor) for name, tensor in score.metrics.items())]
     return [(name, tensor) for name, tensor in named if tensor is not None]
 

@@ -81,8 +81,11 @@ class LocalEngine(Generic[M]):
             factor = (self.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
             for group in flat.groups:
                 group.gradient.mul_(factor)
-        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # as torch.amp.GradScaler
-        self.optimizer.step()
+        if getattr(self.optimizer, "_step_supports_amp_scaling", False):  # as torch.amp.GradScaler
+            self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif norm.isfinite():  # another optimizer: the host waits for the device
+            self.optimizer.step()
         flat.publish()
         flat.clear()
         return StepResult(norm)

@@ -23,9 +23,8 @@ class UncorrectedAdamW(torch.optim.Optimizer):
 
     weight -= rate * (mean / (sqrt(square) + eps) + weight_decay * weight)
 
-    On a GPU, torch's fused kernel of AdamW computes this rule: after `LAST_STEP` steps, its corrections of both means
-    are exactly 1. On a CPU, that kernel rounds the last elements of a tensor unlike the others, so that results would
-    depend on how ZeRO divides the weights. Separate operations give the same bits for any division.
+    torch's fused kernel of AdamW computes this rule: after `LAST_STEP` steps, its corrections of both means are exactly
+    1. Weights in another precision than float32, or on another device, are updated by separate operations.
     """
 
     _step_supports_amp_scaling = True  # of torch.amp.GradScaler: see loss_scale.py
@@ -44,7 +43,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
 
 def is_fused(weight: Tensor) -> bool:
     """Whether torch's fused kernel updates this weight."""
-    return weight.is_cuda
+    return weight.device.type in ("cpu", "cuda") and weight.dtype == torch.float32
 
 
 def _update_fused(state: dict[Tensor, Any], weights: list[Tensor], group: dict[str, Any], scale: LossScale) -> None:
