@@ -57,8 +57,6 @@ def states_of(engine: LocalEngine[Any]) -> dict[str, torch.Tensor]:
     part = engine.part(lambda name, tensor: tensor.clone())
     numbers = {f"{name}.{key}": value for name, held in part.numbers.items() for key, value in held.items()}
     return part.tensors | {key: torch.tensor(value) for key, value in numbers.items()}
-        f"{name}.{key}": torch.tensor(value) for name, of in part.numbers.items() for key, value in of.items()
-    }
 
 
 @pytest.mark.parametrize("machine", [FP32, BF16], ids=["fp32", "bf16"])
