@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from training.architectures import flex
 from training.architectures.banded import attend_to_band
+from training.architectures.dropout_attention import DropoutAttention
 from training.architectures.fused import FusedLinear
 from training.architectures.layout import BatchLayout, spread
 from training.architectures.linears import ColumnLinear, RowLinear
@@ -138,22 +139,37 @@ def attend(
     """Scaled dot-product attention: [B, S, H, K] and [B, U, 2 G, K] -> [B, S, H, K], or unpadded [T, H, K].
 
     For unpadded tokens on CUDA, FlexAttention evaluates a block mask, and the variable-length kernel computes other
-    masks in 16 bits. Both kernels lack dropout, and `recompute` would save no memory in them. All other inputs are
-    padded to [B, H, S, K] for torch's padded kernel. `scale` None: 1 / sqrt(K).
+    masks in 16 bits. Both kernels lack dropout, and `recompute` would save no memory in them. On CPUs, unpadded tokens
+    with dropout have their own function. All other inputs are padded to [B, H, S, K] for torch's padded kernel. `scale`
+    None: 1 / sqrt(K).
     """
     if rows.block_mask is not None and source is rows:
         return flex.attend(query, key_value, rows.block_mask, scale)
+    is_grouped = key_value.shape[-2] != 2 * query.shape[-2]
     half, ends, source_ends = query.dtype in (torch.bfloat16, torch.float16), rows.ends_B1, source.ends_B1
     if query.ndim == 3 and query.is_cuda and half and dropout == 0 and ends is not None and source_ends is not None:
         from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler, which takes 1 s
 
         key, value = key_value.chunk(2, -2)
         longest, window = (rows.shape[1], source.shape[1]), (-1, 0 if source.causal else -1)
-        is_grouped = key.shape[-2] != query.shape[-2]
         return varlen_attn(  # type: ignore[return-value]  # a tuple only with `return_aux`
             query, key, value, ends, source_ends, *longest, scale=scale, window_size=window, enable_gqa=is_grouped
         )
+    drops_on_cpu = dropout > 0 and query.ndim == 3 and query.device.type == "cpu"
+    if drops_on_cpu and not half and not is_grouped and ends is not None and source_ends is not None:
+        return call_recomputed(recompute, _attend_with_dropout, query, rows, key_value, source, dropout, scale)
     return call_recomputed(recompute, _attend_padded, query, rows, key_value, source, dropout, scale)
+
+
+def _attend_with_dropout(
+    query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout, dropout: float, scale: float | None
+) -> Tensor:
+    assert rows.ends_B1 is not None
+    assert source.ends_B1 is not None
+    ends, source_ends = rows.ends_B1.tolist(), source.ends_B1.tolist()
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    mixed: Tensor = DropoutAttention.apply(query, key_value, ends, source_ends, source.causal, dropout, scale)
+    return mixed
 
 
 def _attend_padded(

@@ -195,8 +195,8 @@ def _cross_entropy(
     Without `with_gradient`, the gradient is an empty tensor.
     """
     if share.of == 1:
-        log_p_MR, minus_one = logits_MR.log_softmax(-1), logits_MR.new_full(target_M1.shape, -1.0)
-        target_log_p_M, right_M = log_p_MR.gather(1, target_M1), log_p_MR.argmax(-1) == target_M1.squeeze(1)
+        log_p_MR, minus_one = _log_softmax_in_place(logits_MR), logits_MR.new_full(target_M1.shape, -1.0)
+        target_log_p_M, right_M = log_p_MR.gather(1, target_M1), _has_highest(log_p_MR, target_M1)
     else:
         mine_M1 = (target_M1 >= 0) & (target_M1 < logits_MR.shape[1])
         target_M1, minus_one = target_M1.where(mine_M1, 0), -mine_M1.float()
@@ -205,6 +205,24 @@ def _cross_entropy(
     if not with_gradient:
         return loss, right_M, logits_MR.new_empty(0)
     return loss, right_M, log_p_MR.exp_().scatter_add_(1, target_M1, minus_one)
+
+
+def _log_softmax_in_place(logits_MR: Tensor) -> Tensor:
+    """The log-probabilities of logits. On a CPU they replace the logits: new memory costs more time than the sums."""
+    if logits_MR.device.type != "cpu":
+        return logits_MR.log_softmax(-1)
+    return torch.log_softmax(logits_MR, -1, out=logits_MR)
+
+
+def _has_highest(score_MR: Tensor, target_M1: Tensor) -> Tensor:
+    """Bool [M]: whether each target has the highest score; of equal scores, the first is the highest."""
+    if score_MR.device.type != "cpu":
+        return score_MR.argmax(-1) == target_M1.squeeze(1)
+    # argmax takes four times as long as amax on a CPU, so it is only called where the target may be the first
+    right_M = score_MR.gather(1, target_M1).squeeze(1) == score_MR.amax(-1)
+    maybe = right_M.nonzero().squeeze(1)
+    right_M[maybe] = score_MR[maybe].argmax(-1) == target_M1[maybe].squeeze(1)
+    return right_M
 
 
 def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
@@ -240,7 +258,7 @@ def _apply_rule(
             logits_MR.gather(1, target_M1).squeeze(1),
             logits_MR.mean(-1),
         )
-        right_M = logits_MR.argmax(-1) == target_M1.squeeze(1)
+        right_M = _has_highest(logits_MR, target_M1)
     else:
         best_M1 = share.greatest(logits_MR.amax(-1, keepdim=True))
         total_M1 = (logits_MR - best_M1).exp().sum(-1, keepdim=True)
