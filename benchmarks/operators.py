@@ -12,7 +12,6 @@ import argparse
 import json
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +50,9 @@ class Count(TorchDispatchMode):
 
     def summary(self) -> dict[str, int]:
         copies = sum(self.calls[name] for name in ("copy_", "_to_copy", "clone", "_foreach_copy_"))
-        gathers = sum(self.calls[name] for name in ("index_add_", "index_add", "index_select", "cat", "index", "gather"))
+        gathers = sum(
+            self.calls[name] for name in ("index_add_", "index_add", "index_select", "cat", "index", "gather")
+        )
         reads = sum(count for name, count in self.calls.items() if name.startswith(READS) and name != "nonzero_static")
         return {"operators": self.calls.total(), "copies": copies, "gathers": gathers, "host reads": reads}
 
