@@ -151,7 +151,9 @@ def describe_run(net: Net, sizes: Sizes, corpus: Path, folder: Path) -> Any:
     recipe, cluster = load(net.recipe, scale=sizes.scale), load_cluster("one_gpu")
     settings = cluster.engine
     if sizes.device == "cpu":
-        settings = replace(settings, device="cpu", precision="fp32", cpu_threads=1, dataloader_num_workers=1)
+        settings = replace(
+            settings, device="cpu", precision="bf16", padding="fixed", cpu_threads=1, dataloader_num_workers=1
+        )
     return Run(
         model=recipe.model,
         losses=recipe.losses,

@@ -16,6 +16,7 @@ from preprocessing.collate import collate_unpadded
 from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints, Row
 
 MULTIPLE: Final = 128  # the tokens of a micro-batch are a multiple of it: a tile of a matrix product on a GPU
+USUAL: Final = 0.98  # fraction of sequences of one size, such that the others may have batches of their own
 DEVIATIONS: Final = 2.0  # standard deviations of a step's tokens for which its micro-batches have room
 
 
@@ -33,10 +34,18 @@ class RowSizes:
         sizes = np.array([_size_of(row) for row in rows], np.int64).reshape(-1, 3)
         return cls(*sizes.T)
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether all sequences have the same sizes."""
-        return all(len(np.unique(sizes)) == 1 for sizes in (self.tokens, self.sources, self.targets))
+    def find_constant(self) -> tuple[int, int, int] | None:
+        """Tokens, source tokens and targets of nearly all sequences, if no other sequence is longer; else None.
+
+        >>> RowSizes(np.array([8] * 99 + [5]), np.zeros(100, np.int64), np.array([8] * 99 + [4])).find_constant()
+        (8, 0, 8)
+        """
+        sizes, counts = np.unique(np.stack([self.tokens, self.sources, self.targets]), axis=1, return_counts=True)
+        usual = sizes[:, counts.argmax()]
+        if counts.max() < USUAL * counts.sum() or (sizes > usual[:, None]).any():
+            return None
+        tokens, sources, targets = usual.tolist()
+        return tokens, sources, targets
 
 
 @dataclass(frozen=True)
@@ -73,16 +82,11 @@ def choose_shape(sizes: RowSizes, rows: int, length: int, most_tokens: int) -> M
     MicroBatchShape(tokens=65536, rows=128, targets=9856, length=512, sources=0)
     """
     each = sizes.tokens + sizes.sources
-    if sizes.is_constant:
-        count = -(-rows // max(1, min(rows, most_tokens // int(each[0]))))
+    if constant := sizes.find_constant():
+        tokens, sources, targets = constant
+        count = -(-rows // max(1, min(rows, most_tokens // (tokens + sources))))
         held = -(-rows // count)
-        return MicroBatchShape(
-            tokens=held * int(sizes.tokens[0]),
-            rows=held,
-            targets=held * int(sizes.targets[0]),
-            length=length,
-            sources=held * int(sizes.sources[0]),
-        )
+        return MicroBatchShape(held * tokens, held, held * targets, length, held * sources)
     sampled = len(each)
 
     def spread(of_row: Ints, number: float) -> float:
@@ -105,7 +109,8 @@ def choose_shape(sizes: RowSizes, rows: int, length: int, most_tokens: int) -> M
     held = max(held, -(-max(tokens, sources) // length) + 1)
     tokens, sources = (_round_up(max(room, length + held)) if room else 0 for room in (tokens, sources))
     ratio = sizes.targets.sum() / sizes.tokens.sum()
-    targets = math.ceil(ratio * tokens + spread(sizes.targets - ratio * sizes.tokens, number) + sizes.targets.mean())
+    deviation = spread(sizes.targets - ratio * sizes.tokens, number)
+    targets = _round_up(math.ceil(ratio * tokens + deviation + sizes.targets.mean()))
     return MicroBatchShape(tokens, held, min(max(targets, int(sizes.targets.max())), tokens), length, sources)
 
 

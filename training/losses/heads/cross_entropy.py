@@ -274,13 +274,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def divide_evenly(number: int, most: int) -> int:
-    """The size of the fewest slices of at most `most` of `number` items, all of one size except for the last.
+    """The size of slices of at most `most` of `number` items: of one size if fewer than twice as many slices allow it,
+    else the fewest, of which the last is shorter. Code is compiled for each size.
 
-    >>> divide_evenly(10, 4), divide_evenly(0, 4)
-    (4, 1)
+    >>> divide_evenly(65_536, 5_341), divide_evenly(10, 4), divide_evenly(13, 4), divide_evenly(0, 4)
+    (4096, 2, 4, 1)
     """
-    slices = -(-number // most)
-    return max(1, -(-number // max(1, slices)))
+    fewest = max(1, -(-number // most))
+    slices = next((count for count in range(fewest, 2 * fewest) if number % count == 0), fewest)
+    return max(1, -(-number // slices))
 
 
 def pads_table(device: torch.device) -> bool:
