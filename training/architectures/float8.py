@@ -66,8 +66,8 @@ def iterate_layers(net: nn.Module) -> Iterator[ColumnLinear | RowLinear]:
 
 def make_product(recipe: Fp8Recipe, *, emulate: bool) -> Product:
     """The FP8 product of a recipe of torchao; `emulate` rounds to FP8, then multiplies in float32."""
-    apply, configure = _load_torchao()
-    exact, padded = (configure(recipe, emulate, pads) for pads in (False, True))
+    apply, configure = _load_torchao(recipe)
+    exact, padded = (configure(emulate, pads) for pads in (False, True))
 
     def multiply_in_float8(x: Tensor, weight: Tensor) -> Tensor:
         # the product for the gradient of the weight adds over tokens, and its kernel needs a multiple of UNIT
@@ -78,8 +78,8 @@ def make_product(recipe: Fp8Recipe, *, emulate: bool) -> Product:
     return multiply_in_float8
 
 
-def _load_torchao() -> tuple[Callable[..., Tensor], Callable[[str, bool, bool], tuple[Any, Any]]]:
-    """torchao's product with its gradients, and a function that returns its two configurations.
+def _load_torchao(recipe: Fp8Recipe) -> tuple[Callable[..., Tensor], Callable[[bool, bool], tuple[Any, Any]]]:
+    """torchao's product with its gradients, and a function that returns its configurations for a recipe.
 
     The import logs warnings about kernels that this product does not use.
     """
@@ -97,14 +97,14 @@ def _load_torchao() -> tuple[Callable[..., Tensor], Callable[[str, bool, bool], 
         if (error.name or "").split(".")[0] != "torchao":
             raise
         raise BadInput(
-            "invalid engine.fp8_recipe: got a recipe, expected none without the package torchao; run "
+            f"invalid engine.fp8_recipe: got {recipe}, expected none without the package torchao; run "
             "`pip install 'sesame-pretraining[fp8]'`, or set it to none"
         ) from None
     finally:
         for each, level in zip(loggers, levels, strict=True):
             each.setLevel(level)
 
-    def configure(recipe: str, emulate: bool, pads: bool) -> tuple[Any, Any]:
+    def configure(emulate: bool, pads: bool) -> tuple[Any, Any]:
         config = Float8LinearConfig.from_recipe_name(recipe)
         products = (config.gemm_config_output, config.gemm_config_grad_input, config.gemm_config_grad_weight)
         # as the constructor of torchao's Float8Linear
@@ -133,8 +133,8 @@ def _first_fault(product: Product, layers: list[ColumnLinear | RowLinear], devic
 def find_product_fault(product: Product, inputs: int, outputs: int, dtype: torch.dtype, device: torch.device) -> str:
     """Compare a product and its gradients with the plain ones. Returns how it differs; "" if it does not.
 
-    Activations, weights and gradients are random, and of the sizes that they have in a training: about 1, 0.02 and 1e-6.
-    The state of torch's generators does not change.
+    Activations, weights and gradients are random, with the sizes of a training: about 1, 0.02 and 1e-6. The state
+    of torch's generators does not change.
     """
     try:
         return _find_product_fault(product, inputs, outputs, dtype, device)
