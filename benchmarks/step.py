@@ -2,11 +2,14 @@
 
     python benchmarks/step.py [NAME ...] [--rows 4] [--length 128] [--rounds 5]      # sequences without padding
     python benchmarks/step.py --pairs CORPUS [--rows 8] [--length 128]      # segment pairs of a finished corpus
+    python benchmarks/step.py gpt2 --scale tiny --rows 32 --length 64      # the recipe at a scale
+    python benchmarks/step.py --threads 1 --clock cpu      # CPU time, for a machine with other work
+    python benchmarks/step.py --precision bf16      # weights, states and optimizer of both systems in bfloat16
 
 A step consists of forward pass, loss, backward pass and AdamW, in float32 at the published size with dropout.
 transformers has usual settings: padded sequences, default attention (SDPA), and labels at every position. Both systems
 run alternately. Times are medians over the rounds, and the ratio is the median of the ratios of the rounds: above 1,
-Sesame is faster. With --pairs, padding is not counted as tokens.
+Sesame is faster. With --pairs, padding is not counted as tokens. The losses are those of the last round.
 """
 
 import argparse
@@ -17,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter
-from typing import Any, Final
+from time import perf_counter, process_time
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -39,7 +42,10 @@ from training.model import Model, parameter_groups
 NAMES: Final = ("bert_base", "gpt2", "albert_base", "electra_base", "t5_base", "xlnet_base")
 SENTENCE = 16  # tokens of a sentence in a random sequence
 TEXT: Final = Path(__file__).parents[1].joinpath("README.md").read_text().splitlines()
-Step = Callable[[], None]
+PRECISIONS: Final = {"fp32": torch.float32, "bf16": torch.bfloat16}
+CLOCKS: Final = {"wall": perf_counter, "cpu": process_time}
+Step = Callable[[], float]
+"""A training step, which returns its loss."""
 
 
 def small_vocab(recipe: Recipe, folder: Path) -> Vocab:
@@ -84,12 +90,14 @@ def tensors(batch: Batch) -> dict[str, Tensor]:
 def our_step(model: Model, batch: dict[str, Tensor], weights: Mapping[str, float]) -> Step:
     optimizer = torch.optim.AdamW(parameter_groups(model, 0.01), lr=1e-5, fused=True)
 
-    def step() -> None:
+    def step() -> float:
         scores = model(batch)
         terms = [weight * scores[kind].loss / max(1, scores[kind].count) for kind, weight in weights.items()]
-        torch.stack(terms).sum().backward()
+        total = torch.stack(terms).sum()
+        total.backward()
         optimizer.step()
         optimizer.zero_grad()
+        return total.item()
 
     return step
 
@@ -98,10 +106,12 @@ def their_step(nets: Sequence[Any], loss: Callable[[], Tensor]) -> Step:
     unique = {id(weight): weight for net in nets for weight in net.parameters()}
     optimizer = torch.optim.AdamW(list(unique.values()), lr=1e-5, fused=True)
 
-    def step() -> None:
-        loss().backward()
+    def step() -> float:
+        total = loss()
+        total.backward()
         optimizer.step()
         optimizer.zero_grad()
+        return total.item()
 
     return step
 
@@ -205,24 +215,44 @@ def _generator(recipe: Recipe) -> dict[str, int]:
     return sizes | {"embedding_size": recipe.model.table_width}
 
 
-def turns(ours: Step, other: Step, rounds: int) -> tuple[float, float, float]:
-    """Median seconds of both, and the median ratio of theirs to ours. The first step of each is discarded."""
+class Comparison(NamedTuple):
+    """Median seconds of both systems, the median ratio of theirs to ours, and the losses of the last round."""
+
+    mine: float
+    its: float
+    ratio: float
+    my_loss: float
+    its_loss: float
+
+
+def turns(ours: Step, other: Step, rounds: int, clock: Callable[[], float] = perf_counter) -> Comparison:
+    """Compare both systems over several rounds. The first step of each is discarded."""
     seconds: list[tuple[float, float]] = []
+    loss = {}
     for turn in range(rounds + 1):
         took = {}
         for name, step in sorted({"ours": ours, "other": other}.items(), reverse=turn % 2 == 1):
-            start = perf_counter()
-            step()
-            took[name] = perf_counter() - start
+            start = clock()
+            loss[name] = step()
+            took[name] = clock() - start
         if turn:
             seconds.append((took["ours"], took["other"]))
     mine, its = zip(*seconds, strict=True)
-    return median(mine), median(its), median(it / my for my, it in seconds)
+    return Comparison(median(mine), median(its), median(it / my for my, it in seconds), loss["ours"], loss["other"])
 
 
-def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | None) -> dict[str, Any]:
+def compare(
+    name: str,
+    num_rows: int,
+    length: int,
+    rounds: int,
+    pairs: Path | None,
+    scale: str = "",
+    precision: str = "fp32",
+    clock: str = "wall",
+) -> dict[str, Any]:
     """Times and speeds of both systems for a recipe."""
-    recipe = load(name)
+    recipe = load(name, scale=scale)
     with tempfile.TemporaryDirectory() as room:
         folder = Path(room)
         vocab = small_vocab(recipe, folder / "vocab")
@@ -231,19 +261,24 @@ def compare(name: str, num_rows: int, length: int, rounds: int, pairs: Path | No
         nets = theirs(recipe, model, folder / "vocab", folder / "theirs")
     dense, flat = tensors(collate_padded(rows, length, vocab.pad or 0)), tensors(collate_unpadded(rows))
     weights: dict[str, float] = {loss.kind: loss.weight for loss in recipe.losses}
+    for net in (model, *nets):
+        net.to(PRECISIONS[precision])
     ours, other = our_step(model, flat, weights), their_step(nets, their_loss(name, nets, dense))
-    mine, its, ratio = turns(ours, other, rounds)
+    result = turns(ours, other, rounds, CLOCKS[clock])
     tokens = sum(len(row["input_ids"]) + len(row.get("source_input_ids", ())) for row in rows)
     return {
-        "recipe": name,
+        "recipe": recipe.name,
+        "precision": precision,
         "rows": num_rows,
         "length": length,
         "tokens": tokens,
-        "sesame_s": mine,
-        "transformers_s": its,
-        "sesame_tokens_per_s": tokens / mine,
-        "transformers_tokens_per_s": tokens / its,
-        "ratio": ratio,
+        "sesame_s": result.mine,
+        "transformers_s": result.its,
+        "sesame_tokens_per_s": tokens / result.mine,
+        "transformers_tokens_per_s": tokens / result.its,
+        "ratio": result.ratio,
+        "sesame_loss": result.my_loss,
+        "transformers_loss": result.its_loss,
     }
 
 
@@ -261,22 +296,27 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=Path, metavar="CORPUS", help="use segment pairs of this corpus, with bert_base")
+    parser.add_argument("--scale", default="", metavar="SCALE", help="shrink the recipes: tiny or small")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="precision of both systems [fp32]")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="with one thread, also the CPU time [wall]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     names = args.names or (("bert_base",) if args.pairs else NAMES)
-    found = [compare(name, args.rows, args.length, args.rounds, args.pairs) for name in names]
+    settings = (args.rows, args.length, args.rounds, args.pairs, args.scale, args.precision, args.clock)
+    found = [compare(name, *settings) for name in names]
     if args.json:
         print(json.dumps(found, indent=1))
         return
-    columns = ("rows", "length", "tokens", "Sesame s", "theirs s", "tokens/s", "theirs", "ratio")
+    columns = ("rows", "length", "tokens", "Sesame s", "theirs s", "tokens/s", "theirs", "ratio", "loss", "theirs")
     print(f"{'':14}" + "".join(f"{column:>10}" for column in columns))
     for one in found:
         sizes = "".join(f"{one[name]:10}" for name in ("rows", "length", "tokens"))
-        times = f"{one['sesame_s']:10.2f}{one['transformers_s']:10.2f}"
+        times = f"{one['sesame_s']:10.3f}{one['transformers_s']:10.3f}"
+        losses = f"{one['sesame_loss']:10.3f}{one['transformers_loss']:10.3f}"
         speeds = f"{one['sesame_tokens_per_s']:10.0f}{one['transformers_tokens_per_s']:10.0f}"
-        print(f"{one['recipe']:14}{sizes}{times}{speeds}{one['ratio']:10.2f}")
+        print(f"{one['recipe']:14}{sizes}{times}{speeds}{one['ratio']:10.2f}{losses}")
 
 
 if __name__ == "__main__":

@@ -480,7 +480,7 @@ def _check_counts(losses: Sequence[Loss], batch: Batch, scores: Mapping[str, Sco
     """Raise MiscountedLoss if a loss and its head count different targets, which would make the mean loss wrong."""
     for loss in losses:
         counted, scored = loss.count(batch), scores[loss.kind].count
-        if counted != scored:
+        if scored is not None and counted != scored:
             raise MiscountedLoss(
                 f"{inspect.getfile(type(loss))}: loss {loss.kind} counts {counted} targets in a micro-batch, but its "
                 f"head scores {scored}; correct `count` in this file, or the head of the loss"

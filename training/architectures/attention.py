@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from training.architectures import flex
 from training.architectures.banded import attend_to_band
+from training.architectures.dropout_attention import DropoutAttention
 from training.architectures.fused import FusedLinear
 from training.architectures.kernels import AttentionCase, attend_varlen, has_varlen_dropout
 from training.architectures.layout import BatchLayout, spread
@@ -140,24 +141,42 @@ def attend(
     """Scaled dot-product attention: [B, S, H, K] and [B, U, 2 G, K] -> [B, S, H, K], or unpadded [T, H, K].
 
     For unpadded tokens on CUDA, FlexAttention evaluates a block mask, without dropout, and the variable-length kernel
-    computes other masks in 16 bits; `recompute` would save no memory in them. All other inputs are padded to
-    [B, H, S, K] for torch's padded kernel, which is the fastest if all sequences are full. `scale` None: 1 / sqrt(K).
+    computes other masks in 16 bits; `recompute` would save no memory in them. On CPUs, unpadded tokens with dropout
+    have their own function. All other inputs are padded to [B, H, S, K] for torch's padded kernel, which is the fastest
+    if all sequences are full. `scale` None: 1 / sqrt(K).
     """
     if rows.block_mask is not None and source is rows:
         return flex.attend(query, key_value, rows.block_mask, scale)
     ends, source_ends = rows.ends_B1, source.ends_B1
+    if ends is None or source_ends is None or query.ndim != 3:
+        return call_recomputed(recompute, _attend_padded, query, rows, key_value, source, dropout, scale)
     is_full = rows.token_at is None and source.token_at is None
-    if ends is not None and source_ends is not None and not is_full and _fits_varlen(query, dropout):
+    if not is_full and _fits_varlen(query, dropout):
         key, value = key_value.chunk(2, -2)
         longest = rows.shape[1], source.shape[1]
         return attend_varlen(query, key, value, ends, source_ends, longest, dropout, source.causal, scale)
+    is_grouped = key_value.shape[-2] != 2 * query.shape[-2]
+    drops_on_cpu = dropout > 0 and query.device.type == "cpu" and not torch.compiler.is_compiling()
+    if drops_on_cpu and query.dtype == torch.float32 and not is_grouped:
+        return call_recomputed(recompute, _attend_with_dropout, query, rows, key_value, source, dropout, scale)
     return call_recomputed(recompute, _attend_padded, query, rows, key_value, source, dropout, scale)
 
 
 def _fits_varlen(query: Tensor, dropout: float) -> bool:
     """Whether the variable-length kernel can process unpadded queries."""
     is_half = query.dtype in (torch.bfloat16, torch.float16)
-    return query.ndim == 3 and query.is_cuda and is_half and (dropout == 0 or has_varlen_dropout())
+    return query.is_cuda and is_half and (dropout == 0 or has_varlen_dropout())
+
+
+def _attend_with_dropout(
+    query: Tensor, rows: BatchLayout, key_value: Tensor, source: BatchLayout, dropout: float, scale: float | None
+) -> Tensor:
+    assert rows.ends_B1 is not None
+    assert source.ends_B1 is not None
+    ends, source_ends = rows.ends_B1.tolist(), source.ends_B1.tolist()
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    mixed: Tensor = DropoutAttention.apply(query, key_value, ends, source_ends, source.causal, dropout, scale)
+    return mixed
 
 
 def _attend_padded(

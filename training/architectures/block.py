@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from training.architectures.dropout import Dropout
 from training.architectures.kinds import make_feed_forward
 from training.architectures.layout import BatchLayout
 from training.architectures.made import make_norm
@@ -29,7 +30,7 @@ class TransformerBlock(nn.Module):
         self.feed_forward = make_feed_forward(trunk.feed_forward_layer)
         one_norm = parallel == "one_norm"
         self.feed_forward_norm = None if one_norm else make_norm(trunk.norm("feed_forward_norm"))
-        self.dropout = nn.Dropout(trunk.hidden_dropout)
+        self.dropout = Dropout(trunk.hidden_dropout)
 
     def forward(self, x: Tensor, rows: BatchLayout, source: tuple[Tensor, BatchLayout] | None = None) -> Tensor:
         """States after the block. Cross-attention reads `source`: the encoder's states and their layout."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures.attention import Attention, attend, to_padded
+from training.architectures.dropout import Dropout
 from training.architectures.layout import BatchLayout
 from training.architectures.made import add_modules
 from training.architectures.recompute import call_recomputed
@@ -66,7 +67,7 @@ class DisentangledAttention(Attention):
 
     def __init__(self, spec: DisentangledAttentionSpec) -> None:
         super().__init__(spec)
-        self.scale, self.rel_dropout = spec.scale, nn.Dropout(spec.rel_dropout)
+        self.scale, self.rel_dropout = spec.scale, Dropout(spec.rel_dropout)
 
     def forward(
         self, x: Tensor, rows: BatchLayout, read: Tensor | None = None, source: BatchLayout | None = None

@@ -17,6 +17,7 @@ from training.architectures.attention import Attention
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
+from training.architectures.dropout import Dropout
 from training.architectures.host_columns import DeviceBatch
 from training.architectures.kinds import make_attention
 from training.architectures.layout import BatchLayout, incremental_layout, layout, spread
@@ -141,7 +142,7 @@ class Seq2SeqStack(nn.Module):
             TransformerBlock(trunk, *map(make_attention, attentions)) for _ in range(trunk.num_hidden_layers)
         )
         self.final_norm = around.get("final_norm", nn.Identity())
-        self.dropout = nn.Dropout(trunk.hidden_dropout)
+        self.dropout = Dropout(trunk.hidden_dropout)
 
     def split_axes(self) -> dict[str, int]:
         return {}

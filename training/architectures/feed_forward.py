@@ -5,6 +5,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from training.architectures.dropout import Dropout
 from training.architectures.linears import ColumnLinear, RowLinear
 from training.architectures.made import add_modules
 from training.architectures.tensor_parallel import WHOLE, Share
@@ -21,7 +22,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, spec: FeedForwardSpec) -> None:
         super().__init__()
-        self.activation, self.dropout = spec.activation, nn.Dropout(spec.dropout)
+        self.activation, self.dropout = spec.activation, Dropout(spec.dropout)
         add_modules(self, spec.tensors())
 
     def split_axes(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from training.architectures.adaptive import AdaptiveTable, bounds
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import SLOTS_AT_ONCE, KVCache, KVCacheView, empty_cache
+from training.architectures.dropout import Dropout
 from training.architectures.fused import FusedLinear
 from training.architectures.kinds import make_feed_forward
 from training.architectures.layout import BatchLayout, layout, spread
@@ -150,7 +151,7 @@ class RelativeBlock(nn.Module):
         self.attention_norm = make_norm(trunk.norm("attention_norm"))
         self.feed_forward = make_feed_forward(trunk.feed_forward_layer)
         self.feed_forward_norm = make_norm(trunk.norm("feed_forward_norm"))
-        self.dropout = nn.Dropout(trunk.hidden_dropout)
+        self.dropout = Dropout(trunk.hidden_dropout)
 
     def forward(
         self,
@@ -191,7 +192,7 @@ class RelativeDecoder(Backbone):
         assert isinstance(trunk.attention_layer, RelativeAttentionSpec)
         biases = Biases(trunk.attention_layer)
         self.blocks = RecomputedBlocks(RelativeBlock(trunk, biases) for _ in range(trunk.num_hidden_layers))
-        self.dropout = nn.Dropout(trunk.hidden_dropout)
+        self.dropout = Dropout(trunk.hidden_dropout)
 
     @classmethod
     def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:

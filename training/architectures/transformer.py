@@ -13,6 +13,7 @@ from training.architectures.backbone import Backbone, MaskHead, last_at, no_writ
 from training.architectures.block import TransformerBlock
 from training.architectures.cache import KVCache, KVCacheView, empty_cache
 from training.architectures.disentangled import RelativeEmbeddings
+from training.architectures.dropout import Dropout
 from training.architectures.kinds import make_attention
 from training.architectures.layout import BatchLayout, incremental_layout, layout
 from training.architectures.linears import Embedding, Table, TokenTable
@@ -50,7 +51,7 @@ class EmbeddingTables(nn.Module):
         self.tokens, self.positions = made["tokens"], made.get("positions")
         self.segments, self.languages = made.get("segments"), made.get("languages")
         self.embedding_norm = made.get("embedding_norm", nn.Identity())
-        self.dropout = nn.Dropout(trunk.hidden_dropout)
+        self.dropout = Dropout(trunk.hidden_dropout)
         self.output = made.get("output")
 
     def embed(self, batch: Mapping[str, Tensor]) -> Tensor:

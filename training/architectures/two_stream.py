@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import KVCache, empty_cache
+from training.architectures.dropout import Dropout
 from training.architectures.host_columns import host_of
 from training.architectures.layout import BatchLayout, layout
 from training.architectures.linears import Table, TokenTable
@@ -55,7 +56,7 @@ class TwoStreamModel(Backbone):
         self.memory = SegmentMemory(trunk.mem_len)
         add_modules(self, trunk.tensors(vocab_size).outside)
         self.blocks = RecomputedBlocks(RelativeBlock(trunk) for _ in range(trunk.num_hidden_layers))
-        self.dropout = nn.Dropout(trunk.hidden_dropout)
+        self.dropout = Dropout(trunk.hidden_dropout)
 
     @classmethod
     def build(cls, trunk: Architecture, vocab_size: int, mask_head: MaskHead) -> Self | None:

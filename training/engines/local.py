@@ -1,18 +1,19 @@
 """The engine of a single process, without DeepSpeed: nothing is divided, so that nothing is copied or exchanged."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.architectures import set_recompute, trust_kernels, use_float8
+from training.architectures import DeviceBatch, set_recompute, trust_kernels, use_float8
 from training.engines import local_shards
 from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate
 from training.engines.flat_parameters import FlatParameters
 from training.engines.fragments import CheckpointFragment, Fragments
+from training.engines.graphs import GraphedModel
 from training.engines.local_shards import Copy
 from training.engines.upload import Uploader
 from training.model import Model, materialize, net_of, parameter_groups
@@ -42,6 +43,9 @@ class LocalEngine(Generic[M]):
             materialize(model, lambda value: nn.Parameter(value.to(self.device, dtype)))
         self.model, self.clip = model.to(self.device, dtype), spec.max_grad_norm or math.inf
         self.uploader = Uploader(self.device)
+        self.call: Callable[[DeviceBatch], dict[str, Score]] = model
+        if machine.cuda_graphs and self.device.type == "cuda":
+            self.call = GraphedModel(model)
         trust_kernels(model, dtype, self.device)
         if groups is None:
             use_float8(model, machine.fp8_recipe, self.device)
@@ -56,7 +60,7 @@ class LocalEngine(Generic[M]):
         self.optimizer = spec.build(self.flat.optimizer_groups if self.flat else groups or ())
 
     def forward(self, batch: Batch) -> dict[str, Score]:
-        return self.model(self.uploader.take(batch))
+        return self.call(self.uploader.take(batch))
 
     def iterate_scores(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, dict[str, Score]]]:
         return score_micro_batches(self.forward, self.uploader, batches)
@@ -79,8 +83,11 @@ class LocalEngine(Generic[M]):
             factor = (self.clip / (norm + 1e-6)).clamp(max=1.0)  # as torch.nn.utils.clip_grad_norm_
             for group in flat.groups:
                 group.gradient.mul_(factor)
-        self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]  # as torch.amp.GradScaler
-        self.optimizer.step()
+        if getattr(self.optimizer, "_step_supports_amp_scaling", False):  # as torch.amp.GradScaler
+            self.optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+            self.optimizer.step()
+        elif norm.isfinite():  # another optimizer: the host waits for the device
+            self.optimizer.step()
         flat.publish()
         flat.clear()
         return StepResult(norm)

@@ -9,6 +9,7 @@ numbers, such as the step. An optimizer with another state implements `ShardedSt
 (training/optimizers/sharded_state.py).
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from training.engines.fragments import (
     whole,
 )
 from training.model import net_of
-from training.optimizers import ShardedStateOptimizer
+from training.optimizers import ShardedState, ShardedStateOptimizer
 
 Copy = Callable[[str, Tensor], Tensor]
 """Copies a tensor, identified by a name, to host memory, where the next update does not change it."""
@@ -50,6 +51,14 @@ class LocalShard:
     @property
     def length(self) -> int:
         return self.at.stop - self.at.start
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the whole parameter, or of this worker's slice of it."""
+        size = math.prod(self.shape)
+        if self.cut is None:
+            return size
+        return size // self.shape[self.cut.dimension] * sum(stop - start for start, stop in self.cut.pieces)
 
 
 @dataclass(frozen=True)
@@ -164,7 +173,8 @@ def part_of(
             tensors = {key: value for key, value in state.items() if _by_element(value, flat.weights)}
             _add(part, flat, {key: copy(f"{number}|{key}", value) for key, value in tensors.items()})
             rest = {key: value for key, value in state.items() if key not in tensors}
-            part.numbers.update({shard.name: _numbers(shard.name, rest) for shard in flat.members})
+            numbers = _numbers(flat.members[0].name, rest) if flat.members else {}
+            part.numbers.update({shard.name: numbers for shard in flat.members})
     if is_first:
         buffers = _persistent_buffers(model).items()
         part.tensors.update({whole(name, BUFFER): copy(whole(name, BUFFER), value) for name, value in buffers})
@@ -185,15 +195,51 @@ def _add(part: CheckpointFragment, flat: FlatParameter, tensors: dict[str, Tenso
 def _add_sharded_state(
     part: CheckpointFragment, flat: FlatParameter, optimizer: ShardedStateOptimizer, copy: Copy, number: int
 ) -> None:
-    """Add the state of a `ShardedStateOptimizer`, whose groups have one parameter each, to a part of a checkpoint."""
-    (shard,) = flat.members
-    writes = shard.is_own and shard.length  # False for a flat tensor that is only padding
+    """Add the state of a `ShardedStateOptimizer` to a part of a checkpoint."""
+    tensors = _tensors_in(flat)
     for sharded in optimizer.stretches(flat.weights, flat.group):
-        if writes and sharded.is_own and sharded.values.numel():
-            start = sharded.start
-            key = whole(shard.name, sharded.state) if start is None else fragment(shard.name, sharded.state, start)
+        tensor = tensors[sharded.tensor]
+        # a shard without elements is one of a flat tensor that is only padding
+        if tensor.shard.is_own and tensor.shard.length and sharded.is_own and sharded.values.numel():
+            key = tensor.key(sharded)
             part.tensors[key] = copy(f"{number}|{key}", sharded.values)
-    part.numbers[shard.name] = dict(optimizer.numbers(flat.weights))
+    numbers = dict(optimizer.numbers(flat.weights))
+    part.numbers.update({shard.name: numbers for shard in flat.members})
+
+
+@dataclass(frozen=True)
+class _MemberTensor:
+    """A tensor in a parameter of the model, which a flat tensor contains."""
+
+    shard: LocalShard  # of the parameter
+    number: int  # number of the tensor in the parameter
+    begin: int  # number of elements of the parameter, or of its slice, before the tensor
+
+    def name(self, sharded: ShardedState) -> str:
+        """The name of a state in a checkpoint."""
+        return f"{sharded.state}.{self.number}" if sharded.start is None else sharded.state
+
+    def key(self, sharded: ShardedState) -> str:
+        """The key of a state in a checkpoint."""
+        name = self.name(sharded)
+        if sharded.start is None:
+            return whole(self.shard.name, name)
+        return fragment(self.shard.name, name, self.begin + sharded.start)
+
+
+def _tensors_in(flat: FlatParameter) -> list[_MemberTensor]:
+    """The tensors that `shapes` of the group lists, with the parameters that contain them.
+
+    The flat tensor has shards of one parameter, or several whole parameters in their order.
+    """
+    shapes, tensors = iter(flat.group["shapes"]), list[_MemberTensor]()
+    for shard in flat.members:
+        number = begin = 0
+        while begin < shard.size:
+            tensors.append(_MemberTensor(shard, number, begin))
+            number, begin = number + 1, begin + math.prod(next(shapes))
+        assert begin == shard.size, f"invalid shapes of {shard.name}: got {begin} elements, expected {shard.size}"
+    return tensors
 
 
 def _by_element(value: object, weights: Tensor) -> bool:
@@ -201,14 +247,18 @@ def _by_element(value: object, weights: Tensor) -> bool:
 
 
 def _numbers(name: str, rest: dict[str, Any]) -> Numbers:
-    """The single numbers in an optimizer state; the names of scalar tensors, as in torch's optimizers, get a prefix."""
+    """The single numbers in an optimizer state.
+
+    The names of scalar float tensors, as in torch's optimizers, get a prefix. An integer tensor is stored as a number.
+    """
     numbers = {}
     for key, value in rest.items():
         is_tensor = isinstance(value, Tensor)
         assert isinstance(value, int | float) or (is_tensor and value.ndim == 0), (
             f"invalid optimizer state {key} of {name}: expected a number"
         )
-        numbers[f"tensor.{key}" if is_tensor else key] = value.item() if is_tensor else value
+        is_float_tensor = is_tensor and value.is_floating_point()
+        numbers[f"tensor.{key}" if is_float_tensor else key] = value.item() if is_tensor else value
     return numbers
 
 
@@ -279,14 +329,19 @@ def _load_state(flat: FlatParameter, current: dict[str, Any], fragments: Fragmen
 def _load_sharded_state(
     flat: FlatParameter, optimizer: ShardedStateOptimizer, fragments: Fragments, numbers: Numbers
 ) -> None:
-    (shard,) = flat.members
+    """Load the state of a `ShardedStateOptimizer`; a parameter without a state gets zeros."""
     optimizer.begin(flat.weights, flat.group, numbers)
+    tensors = _tensors_in(flat)
     for sharded in optimizer.stretches(flat.weights, flat.group):
+        tensor = tensors[sharded.tensor]
+        shard, state = tensor.shard, tensor.name(sharded)
+        if len(flat.members) > 1 and not fragments.numbers(shard.name):
+            continue
         if sharded.start is None:
-            sharded.values.copy_(fragments.of_whole(shard.name, sharded.state))
+            sharded.values.copy_(fragments.of_whole(shard.name, state))
         elif shard.length:
             read = torch.empty_like(sharded.values, device="cpu")
-            fragments.fill(shard.name, sharded.state, read, sharded.start, shard.cut)
+            fragments.fill(shard.name, state, read, tensor.begin + sharded.start, shard.cut)
             sharded.values.copy_(read)
 
 

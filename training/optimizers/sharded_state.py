@@ -16,17 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardedState:
-    """A state of contiguous elements of a parameter, or of the whole parameter."""
+    """A state of contiguous elements of a tensor, or of a whole tensor."""
 
     state: str  # name of the state, such as "square"
     values: "Tensor"  # [N]; with `start`, one value for each of N elements
-    start: int | None  # index of the first element; None: a state of the whole parameter, equal on all workers
+    tensor: int  # number of the tensor among the `shapes` of the group
+    start: int | None  # index of the first element in the tensor or this worker's slice; None: a state of the tensor
     is_own: bool = True  # whether this worker writes the values to a checkpoint
 
 
 @runtime_checkable
 class ShardedStateOptimizer(Protocol):
-    """An optimizer with one parameter in each group. `weight` is this worker's shard of it, `group` its group."""
+    """An optimizer with one parameter in each group. `weight` is this worker's shard of it, `group` its group.
+
+    The parameter may be a flat tensor with several parameters of the model, whose tensors `shapes` of the group lists.
+    A state of a whole tensor is equal on all workers. A checkpoint has it as STATE.NUMBER of a parameter, where the
+    tensors of each parameter are numbered from 0.
+    """
 
     def stretches(self, weight: "Tensor", group: Mapping[str, Any]) -> Iterator[ShardedState]:
         """Iterate over the states of a parameter, which must exist: call it after `step` or `begin`."""

@@ -100,6 +100,10 @@ class EngineSettings:
     fp8_recipe: Fp8Recipe = key(
         default="none", doc="Scales of FP8 products in the blocks' linear layers; bf16 and compute capability 8.9."
     )
+    # Off until it has been measured: what compiled blocks leave to launch is little.
+    cuda_graphs: bool = key(
+        default=False, doc="Whether a micro-batch is two CUDA graphs; only for one worker with fixed shapes."
+    )
     # `selective`: the scores and the softmax of attention, which need much memory and little time.
     activation_checkpointing: ActivationCheckpointing = key(
         default="none", doc="Recomputation in the backward pass: none, whole blocks, or attention scores only."

@@ -310,8 +310,8 @@ def test_adafactor_stores_the_mean_squares_of_rows_and_columns() -> None:
     optimizer = Adafactor().build([{"params": [weight], "weight_decay": 0.0}])
     optimizer.step()
     square = weight.grad.square()
-    torch.testing.assert_close(optimizer.state[weight][0]["row"], square.mean(1))
-    torch.testing.assert_close(optimizer.state[weight][0]["column"], square.mean(0))
+    torch.testing.assert_close(optimizer.state[weight][0]["row"][0], square.mean(1))
+    torch.testing.assert_close(optimizer.state[weight][0]["column"][0], square.mean(0))
 
 
 @pytest.mark.parametrize("shape", [(5,), (128, 128)])

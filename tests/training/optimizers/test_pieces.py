@@ -15,29 +15,6 @@ from training.optimizers.steps import optimizer_shard
 STEPS = 3
 
 
-class Workers:
-    """Replaces torch.distributed: the workers make their updates one after the other. A sum over the workers returns
-    that of the whole tensor. The contributions of the workers are stored, and compared with it."""
-
-    def __init__(self, sums: list[Tensor]) -> None:
-        self.whole, self.brought = sums, [torch.zeros_like(each) for each in sums]
-        self.rank, self.number = 0, 0
-
-    def turn(self, rank: int) -> None:
-        self.rank, self.number = rank, 0
-
-    def get_backend(self) -> str:
-        return "gloo"
-
-    def get_rank(self, group: Any = None) -> int:
-        return self.rank
-
-    def all_reduce(self, sums: Tensor, group: Any = None) -> None:
-        self.brought[self.number] += sums
-        sums.copy_(self.whole[self.number])
-        self.number += 1
-
-
 def update(optim: Optimizer, shapes: list[optimizer_shard.Shape], weight: Tensor, gradients: list[Tensor]) -> Tensor:
     """The weight, or a slice of it, after one update per gradient; it consists of tensors of these shapes."""
     parameter = torch.nn.Parameter(weight.clone())
@@ -67,7 +44,7 @@ def slice_of(whole: Tensor, rank: int, workers: int) -> Tensor:
         ([(4, 3)], 5),
         ([(130, 140)], 3),
         ([(128, 128)], 128),
-        ([(128, 129)], 300),
+        ([(128, 129)], 150),
         ([(5,)] * 3, 4),
         ([(2,), (7,), (1,)], 7),
         ([(4, 3)] * 3, 2),
@@ -76,6 +53,7 @@ def slice_of(whole: Tensor, rank: int, workers: int) -> Tensor:
         ([(128, 130)] * 3, 3),
         ([(130, 128)] * 2, 7),
         ([(64, 256)] * 2, 2),
+        ([(4, 3), (5, 3), (4, 3)], 2),
     ],
     ids=str,
 )
@@ -85,27 +63,16 @@ def test_updates_of_all_slices_equal_the_update_of_the_whole(
     generator = torch.Generator().manual_seed(0)
     shape = (sum(length for length, *_ in shapes), *shapes[0][1:])
     weight, *gradients = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(1 + STEPS))
-    sums: list[Tensor] = []
-    plain: Any = optimizer_shard.over_workers
-
-    def spy(one: Tensor, piece: optimizer_shard.OptimizerShard) -> Tensor:
-        sums.append(one.clone())
-        return plain(one, piece)
-
-    for module in ("lamb", "adafactor"):
-        monkeypatch.setattr(f"training.optimizers.steps.{module}.over_workers", spy)
     wanted = update(optim, shapes, weight, gradients)
-    monkeypatch.undo()
-    group = Workers(sums)
+    group = Threads(workers)
     monkeypatch.setattr(optimizer_shard, "distributed", group)
-    found = []
-    for rank in range(workers):
-        group.turn(rank)
+
+    def moved(rank: int) -> Tensor:
         mine = [slice_of(gradient, rank, workers) for gradient in gradients]
-        found.append(update(optim, shapes, slice_of(weight, rank, workers), mine))
-    torch.testing.assert_close(torch.cat(found)[: wanted.numel()].view(shape), wanted, rtol=1e-12, atol=0)
-    for brought, whole in zip(group.brought, group.whole, strict=True):
-        torch.testing.assert_close(brought, whole, rtol=1e-9, atol=1e-12)
+        return update(optim, shapes, slice_of(weight, rank, workers), mine)
+
+    found = torch.cat(group.run(moved))[: wanted.numel()].view(shape)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-15)
 
 
 class Threads:
@@ -311,16 +278,25 @@ def test_with_nccl_a_cpu_optimizer_exchanges_through_gpus(
 
 
 def test_a_tensor_may_span_two_workers_and_a_worker_may_have_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Workers([])
+    group = Threads(2)
     monkeypatch.setattr(optimizer_shard, "distributed", group)
     whole, group_of = torch.arange(12), {"shapes": [(2, 2)] * 3}
-    held: list[list[list[int]]] = []
+    layouts = []
     for rank in range(2):
-        group.turn(rank)
+        group.own.rank = rank
         mine = slice_of(whole, rank, 2)
-        held.append([piece.of(mine).tolist() for piece in optimizer_shard.pieces_of(mine, group_of)])
-    assert held == [[[0, 1, 2, 3], [4, 5], []], [[], [6, 7], [8, 9, 10, 11]]]
-    assert [piece.start for piece in optimizer_shard.pieces_of(slice_of(whole, 1, 2), group_of)] == [4, 2, 0]
-    assert [piece.of(whole).tolist() for piece in optimizer_shard.pieces_of(whole, group_of)] == whole.view(
-        3, 4
-    ).tolist()
+        layouts.append(optimizer_shard.layout_of(mine, group_of))
+        assert [piece.of(mine).tolist() for piece in layouts[-1].pieces] == [
+            shard.tolist() for shard in layouts[-1].split(mine)
+        ]
+    assert [
+        [shard.tolist() for shard in layout.split(slice_of(whole, rank, 2))] for rank, layout in enumerate(layouts)
+    ] == [
+        [[0, 1, 2, 3], [4, 5], []],
+        [[], [6, 7], [8, 9, 10, 11]],
+    ]
+    assert [piece.start for piece in layouts[1].pieces] == [4, 2, 0]
+    assert [layout.batches for layout in layouts] == [((0,), (1,), (2,))] * 2
+    alone = optimizer_shard.layout_of(whole, group_of)
+    assert [shard.tolist() for shard in alone.split(whole)] == whole.view(3, 4).tolist()
+    assert alone.batches == ((0, 1, 2),)

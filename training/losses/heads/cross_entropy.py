@@ -32,7 +32,9 @@ ROWS_AT_ONCE, BLOCK = 512, 4_096  # block sizes for likelihoods on a CPU: 8 MB o
 
 def logits_at_once(device: torch.device) -> int:
     """Number of logits in memory at a time."""
-    return LOGITS_AT_ONCE if device.type == "cpu" else _count_logits_at_once(device)
+    if device.type == "cpu":  # just below 32 MB, from which on the allocator of glibc always asks for new memory
+        return LOGITS_AT_ONCE - (LOGITS_AT_ONCE >> 7)
+    return _count_logits_at_once(device)
 
 
 @cache
@@ -177,6 +179,9 @@ def token_sample(
 class _LinearCrossEntropy(torch.autograd.Function):
     """Summed cross-entropy of a linear layer, in slices of targets. The forward pass computes the gradient, too.
 
+    On a CPU, a slice is a little smaller than LOGITS_AT_ONCE: the C library maps blocks of 32 MB anew each time, which
+    takes as long as the softmax.
+
     torch's own linear_cross_entropy sums in the precision of its input, so that a bfloat16 loss is wrong by 4 %. It
     also does not return which targets are correct. Here, logits have the precision of the model; softmax and sums are
     in float32.
@@ -316,8 +321,8 @@ def _cross_entropy(
     Without `with_gradient`, the gradient is an empty tensor.
     """
     if share.of == 1:
-        log_p_MR, minus_one = logits_MR.log_softmax(-1), logits_MR.new_full(target_M1.shape, -1.0)
-        target_log_p_M, right_M = log_p_MR.gather(1, target_M1), log_p_MR.argmax(-1) == target_M1.squeeze(1)
+        log_p_MR, minus_one = _log_softmax_in_place(logits_MR), logits_MR.new_full(target_M1.shape, -1.0)
+        target_log_p_M, right_M = log_p_MR.gather(1, target_M1), _has_highest(log_p_MR, target_M1)
     else:
         mine_M1 = (target_M1 >= 0) & (target_M1 < logits_MR.shape[1])
         target_M1, minus_one = target_M1.where(mine_M1, 0), -mine_M1.float()
@@ -326,6 +331,18 @@ def _cross_entropy(
     if not with_gradient:
         return loss_M, right_M, logits_MR.new_empty(0)
     return loss_M, right_M, log_p_MR.exp_().scatter_add_(1, target_M1, minus_one)
+
+
+def _log_softmax_in_place(logits_MR: Tensor) -> Tensor:
+    """The log-probabilities of logits. On a CPU they replace the logits: new memory costs more time than the sums."""
+    if logits_MR.device.type != "cpu":
+        return logits_MR.log_softmax(-1)
+    return torch.log_softmax(logits_MR, -1, out=logits_MR)
+
+
+def _has_highest(score_MR: Tensor, target_M1: Tensor) -> Tensor:
+    """Bool [M]: whether no score is higher than that of the target. On a CPU, argmax takes four times as long."""
+    return score_MR.gather(1, target_M1).squeeze(1) == score_MR.amax(-1)
 
 
 def _log_softmax(logits_MR: Tensor, target_M1: Tensor, mine_M1: Tensor, share: Share) -> tuple[Tensor, Tensor, Tensor]:
@@ -361,7 +378,7 @@ def _apply_rule(
             logits_MR.gather(1, target_M1).squeeze(1),
             logits_MR.mean(-1),
         )
-        right_M = logits_MR.argmax(-1) == target_M1.squeeze(1)
+        right_M = _has_highest(logits_MR, target_M1)
     else:
         best_M1 = share.greatest(logits_MR.amax(-1, keepdim=True))
         total_M1 = (logits_MR - best_M1).exp().sum(-1, keepdim=True)

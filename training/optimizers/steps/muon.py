@@ -6,14 +6,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from training.optimizers.steps.loss_scale import LossScale, read_loss_scale
 from training.optimizers.steps.optimizer_shard import (
     Closure,
     Groups,
+    LayoutCache,
     OptimizerShard,
     Shape,
-    moments,
     of_whole_tensors,
-    pieces_of,
+    update_moments,
     with_gradient,
 )
 
@@ -29,53 +30,70 @@ class OrthogonalUpdates(torch.optim.Optimizer):
     For matrices of layers (`is_hidden` of a group):
     weight -= rate * (scale * orthogonal(gradient + momentum * (mean - gradient)) + weight_decay * weight).
     Other parameters get AdamW's step. Each group has one parameter (`is_one_by_one`). Each tensor is orthogonalized
-    separately; under ZeRO, the tensors are distributed over the workers. The engine clips the norm of the gradient,
-    because the norm of an orthogonalized update is nearly constant.
+    separately, in batches of tensors with equal shapes; under ZeRO, the tensors are distributed over the workers. The
+    engine clips the norm of the gradient, because the norm of an orthogonalized update is nearly constant.
     """
+
+    _step_supports_amp_scaling = True  # of torch.amp.GradScaler: see loss_scale.py
 
     def __init__(self, groups: Groups, lr: float, keys: dict[str, Any]) -> None:
         """`keys` are values of the recipe: betas, eps, momentum, scaling, newton_schulz."""
         super().__init__(groups, {"lr": lr, "weight_decay": 0.0, **keys})
         self.dtype = torch.bfloat16 if keys["newton_schulz"] == "bf16" else torch.float32
+        self.layouts = LayoutCache()
 
     @torch.no_grad()
     def step(self, closure: Closure = None) -> None:  # type: ignore[override]
-        pieces: list[tuple[OptimizerShard, Tensor]] = []
-        weights: list[tuple[Tensor, float]] = []
-        for group, weight, gradient in with_gradient(self.param_groups):
-            weight.mul_(1 - group["lr"] * group["weight_decay"])
+        scale = read_loss_scale(self)
+        pieces: list[OptimizerShard] = []
+        weights: list[Tensor] = []
+        updates: list[Tensor] = []
+        rates: list[float] = []
+        for group, weight, gradient in with_gradient(self.param_groups, scale):
+            weight.mul_(scale.choose(1 - group["lr"] * group["weight_decay"], 1.0, weight))
             if not group["is_hidden"]:
-                weight.sub_(_adam(self.state[weight], gradient, group), alpha=group["lr"])
+                update = scale.clear(_adam(self.state[weight], gradient, group, scale))
+                weight.sub_(update, alpha=group["lr"])
                 continue
-            mean = self.state[weight].setdefault("mean", torch.zeros_like(gradient))
-            mean.lerp_(gradient, 1 - group["momentum"])
-            update = gradient.lerp(mean, group["momentum"])
-            for piece in pieces_of(weight, group):
-                pieces.append((piece, piece.of(update)))
-                weights.append((piece.of(weight), group["lr"] * _scale(piece.whole, group["scaling"])))
-        for (weight_P, rate), update_P in zip(weights, of_whole_tensors(pieces, self._orthogonalize), strict=True):
-            weight_P.sub_(update_P, alpha=rate)
+            state = self.state[weight]
+            if "mean" not in state:
+                state["mean"] = torch.zeros_like(gradient)
+            mean = state["mean"]
+            mean.lerp_(gradient, scale.choose(1 - group["momentum"], 0.0, mean))
+            update = scale.clear(gradient.lerp(mean, group["momentum"]))  # the result for a matrix of zeros is zeros
+            layout = self.layouts.find(weight, group)
+            pieces += layout.pieces
+            weights += layout.split(weight)
+            updates += layout.split(update)
+            rates += [group["lr"] * _scale(piece.whole, group["scaling"]) for piece in layout.pieces]
+        for numbers, results in of_whole_tensors(pieces, updates, self._orthogonalize, rates):
+            torch._foreach_sub_([weights[number] for number in numbers], results, alpha=rates[numbers[0]])
 
-    def _orthogonalize(self, update_RC: Tensor) -> Tensor:
-        """Replace the singular values of a matrix with values of about 1, by a Newton-Schulz iteration."""
-        x = update_RC if self.dtype == torch.float32 else update_RC.to(self.dtype)
-        x = x.T if x.shape[0] > x.shape[1] else x
-        x = x / x.norm().clamp(min=LEAST_NORM)
+    def _orthogonalize(self, update_NRC: Tensor) -> Tensor:
+        """Replace the singular values of N matrices with values of about 1, by a Newton-Schulz iteration."""
+        x = update_NRC if self.dtype == torch.float32 else update_NRC.to(self.dtype)
+        is_tall = x.shape[1] > x.shape[2]
+        x = x.mT if is_tall else x
+        x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=LEAST_NORM)
         first, third, fifth = QUINTIC
         for _ in range(ITERATIONS):
-            gram = x @ x.T
-            x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
-        x = x.T if update_RC.shape[0] > update_RC.shape[1] else x
-        return x.to(update_RC.dtype)
+            gram = torch.bmm(x, x.mT)
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
+        x = x.mT if is_tall else x
+        return x.to(update_NRC.dtype)
 
 
-def _adam(state: dict[str, Any], gradient: Tensor, group: dict[str, Any]) -> Tensor:
-    """Adam's update, with bias correction of both moments (arXiv:1412.6980, algorithm 1)."""
+def _adam(state: dict[str, Any], gradient: Tensor, group: dict[str, Any], scale: LossScale) -> Tensor:
+    """Adam's update, with bias correction of both moments (arXiv:1412.6980, algorithm 1).
+
+    The corrections are computed on the device in float64, because a skipped step leaves the count there unchanged.
+    """
     beta1, beta2 = group["betas"]
-    state["step"] = state.get("step", 0) + 1
-    fix = math.sqrt(1 - beta2 ** state["step"])
-    mean, root = moments(state, gradient, group | {"eps": group["eps"] * fix})
-    return mean / root * (fix / (1 - beta1 ** state["step"]))
+    step = scale.count_step(state, gradient).double()
+    fix = (1 - beta2**step).sqrt()
+    mean, root = update_moments(state, gradient, group["betas"], scale)
+    root.add_(fix * group["eps"])
+    return torch.div(mean, root, out=root).mul_(fix / (1 - beta1**step))
 
 
 def _scale(shape: Shape, scaling: str) -> float:
