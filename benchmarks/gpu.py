@@ -13,6 +13,8 @@ sequences of at most 512 or 128 tokens. All have the dropout of their recipes an
 * `plain` is benchmarks/peers/plain_torch.py: compiled, without padding, with its batches on the device.
 * `trainer` is the Trainer of transformers, not compiled, without padding.
 * `restart` starts `sesame` again up to its first step, with the compiled kernels of the first start.
+* `fp8` trains GPT-2 with 1.3 billion parameters for the same steps in bf16 and with the recipes of `engine.fp8_recipe`,
+  and compares speeds and losses. It requires torchao, and runs only if the other parts leave enough time.
 
 `tests` runs all tests with the mark `gpu`, except those that need a package that is not installed. `largest` plans GPTs
 with hidden size 4,096 and takes the deepest model that fits, with activation checkpointing, and with optimizer and
@@ -47,7 +49,7 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.gpu_table import NETS, PLAIN, RESTART, SESAME, TRAINER, Net, render_table
+from benchmarks.gpu_table import FP8, NETS, PLAIN, PRODUCTS, RESTART, SESAME, TRAINER, Net, render_table
 from benchmarks.workers import free_port, hardware, now
 from training.specs import BUCKET
 
@@ -56,6 +58,7 @@ TOTAL_S: Final = 585.0  # for all parts together
 LEAST_S: Final = 8.0  # a part with less time is not run
 HOST_FILLED: Final = 0.7  # fraction of the host memory that a plan may use
 MOST_WEIGHTS: Final = 6e9  # the weights are initialized on one core: a billion takes about ten seconds
+FP8_LEAST_S: Final = 100.0  # of an FP8 part: initial weights, compilation and steps of 1.3 billion parameters
 SESAME_S, PEER_S = 12.0, 8.0  # seconds of measurement of an arm
 TRAINER_WARM_UP: Final = 2  # steps of the Trainer before the time is taken
 OUTCOMES: Final = ("PASSED", "FAILED", "ERROR", "SKIPPED")  # of a test
@@ -65,20 +68,25 @@ PACKAGES: Final = (*SHOWN_PACKAGES, "accelerate", "pydantic", "yaml", "pytest", 
 
 @dataclass(frozen=True)
 class Part:
-    """A process of this benchmark. `limit` is its time in seconds, without the time that earlier parts have left."""
+    """A process of this benchmark. `limit` is its time in seconds, without the time that earlier parts have left.
+
+    A part with less than `least` seconds is not run. `products` is the precision of the products of an FP8 part.
+    """
 
     kind: str
     net: str
     limit: float
+    least: float = LEAST_S
+    products: str = ""
 
     @property
     def name(self) -> str:
-        return f"{self.kind} {self.net}".strip()
+        return f"{self.kind} {self.products or self.net}".strip()
 
     @property
     def words(self) -> set[str]:
         """The words that select this part on the command line."""
-        recipe = {NETS[self.net].recipe, self.net} if self.net else set()
+        recipe = {NETS[self.net].recipe, self.net} if self.net and not self.products else set()
         return {self.kind, self.name, *recipe}
 
 
@@ -90,6 +98,7 @@ PARTS: Final = (
     *(Part(TRAINER, "gpt2", 30), Part(TRAINER, "bert512", 20), Part(TRAINER, "bert128", 20)),
     Part("largest", "", 71),
     *(Part(RESTART, net, 8) for net in NETS),
+    *(Part(FP8, "gpt2", 0, FP8_LEAST_S, products) for products in PRODUCTS),
 )
 assert sum(part.limit for part in PARTS) <= TOTAL_S
 
@@ -107,6 +116,8 @@ class Sizes:
     width: int = 4_096  # of `largest`, as the next two
     length: int = 1_024
     memory: float = 0.0  # bytes; 0: the memory of the device
+    fp8_model: tuple[int, int, int] = (24, 2_048, 16)  # layers, hidden size and heads of `fp8`: 1.3 billion parameters
+    fp8_steps: int = 40
 
 
 TINY: Final = Sizes(
@@ -117,6 +128,8 @@ TINY: Final = Sizes(
     width=64,
     length=32,
     memory=4 * BUCKET + 16e6,
+    fp8_model=(2, 64, 2),
+    fp8_steps=20,
 )
 
 
@@ -180,8 +193,9 @@ class MeasurementEnded(BaseException):
 class LoopMeasurement:
     """Adds up the metrics of a training loop, and prints the result after each log. The first log does not count."""
 
-    def __init__(self, net: Net, sizes: Sizes, *, only_start: bool) -> None:
-        self.net, self.sizes, self.only_start = net, sizes, only_start
+    def __init__(self, net: Net, sizes: Sizes, *, only_start: bool, last: int = 0) -> None:
+        """With `last`, the loop ends after this step instead of a time."""
+        self.net, self.sizes, self.only_start, self.last = net, sizes, only_start, last
         self.result: dict[str, Any] = {"device": device_name(sizes)}
         self.last_step = self.num_steps = 0
         self.seconds = self.tokens = self.peak_seconds = 0.0
@@ -214,6 +228,7 @@ class LoopMeasurement:
             "steps": self.num_steps,
             "filled": self.tokens / self.num_steps / (self.net.rows * self.net.length),
             "loss": values["train/loss"],
+            "last_step": step,
         }
         self.print_result()
 
@@ -230,7 +245,10 @@ class LoopMeasurement:
             self.result |= count_launches(self.recorder)
             self.print_result()
             raise MeasurementEnded
-        if self.seconds >= self.sizes.sesame_s:
+        if self.last:
+            if self.last_step >= self.last:
+                raise MeasurementEnded
+        elif self.seconds >= self.sizes.sesame_s:
             if self.sizes.device == "cpu":
                 raise MeasurementEnded
             import torch
@@ -275,6 +293,52 @@ def measure_sesame(net: Net, sizes: Sizes, corpus: Path, folder: Path, *, only_s
     run = describe_run(net, sizes, corpus, folder)
     measurement = LoopMeasurement(net, sizes, only_start=only_start)
     engine = open_engine(lambda: describe_model(run), run.optimizer, run.engine)
+    with suppress(MeasurementEnded):
+        pretrain(run, engine, measurement.log, Callbacks(report_activity=measurement.report_activity))
+
+
+def measure_fp8(net: Net, sizes: Sizes, corpus: Path, folder: Path, products: str) -> None:
+    """Train a large GPT-2 for some steps with Sesame's loop, with linear layers in bf16 or FP8, and print results.
+
+    A CPU emulates FP8, which a cluster file refuses, in float32.
+    """
+    import torch
+
+    from training.architectures import use_float8
+    from training.architectures.float8 import iterate_layers
+    from training.formats import describe_model
+    from training.loop import Callbacks, pretrain
+
+    layers, width, heads = sizes.fp8_model
+    recipe: Any = "none" if products == PRODUCTS[0] else products
+    run = describe_run(net, sizes, corpus, folder)
+    model = replace(
+        run.model,
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=heads,
+        head_dim=0,
+        intermediate_size=0,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+    )
+    emulates = sizes.device == "cpu"
+    (phase,) = run.phases
+    run = replace(
+        run,
+        model=model,
+        optimizer=replace(run.optimizer, learning_rate=2e-4, warmup_steps=10),
+        phases=(replace(phase, global_batch_size=net.rows // 8),),
+        engine=run.engine if emulates else replace(run.engine, fp8_recipe=recipe, micro_batch_tokens=32_768),
+    )
+    measurement = LoopMeasurement(net, sizes, only_start=False, last=sizes.fp8_steps)
+    engine = open_engine(lambda: describe_model(run), run.optimizer, run.engine)
+    if emulates:
+        use_float8(engine.model, recipe, torch.device("cpu"))
+    used = sum(layer.product is not None for layer in dict.fromkeys(iterate_layers(engine.model)))
+    measurement.result |= {"weights": sum(weight.numel() for weight in engine.model.parameters()), "fp8_layers": used}
+    if recipe != "none" and not used:
+        measurement.result["problem"] = "the FP8 products have failed their trial"
     with suppress(MeasurementEnded):
         pretrain(run, engine, measurement.log, Callbacks(report_activity=measurement.report_activity))
 
@@ -591,7 +655,7 @@ class Benchmark:
             later = sum(other.limit for other in self.parts[number + 1 :])
             left = TOTAL_S - later - self.elapsed
             began = self.elapsed
-            result = self._measure(part, left) if left >= LEAST_S else {"problem": f"not run: {left:.0f} s left"}
+            result = self._measure(part, left) if left >= part.least else {"problem": f"not run: {left:.0f} s left"}
             self.results[part.name] = result
             self.lines.append(f"* {part.name} ({self.elapsed - began:.0f} of {left:.0f} s): {render_result(result)}")
             print(self.lines[-1], flush=True)
@@ -629,7 +693,7 @@ class Benchmark:
         else:
             command = [sys.executable, "-m", "benchmarks.gpu", "--here", part.name, "--scratch", str(self.scratch)]
             command += ["--tiny"] if self.tiny else []
-        caches = self.scratch / f"caches-{SESAME if part.kind == RESTART else part.kind}-{part.net}"
+        caches = self.scratch / f"caches-{SESAME if part.kind == RESTART else part.kind}-{part.products or part.net}"
         environment = {
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
             "TRITON_CACHE_DIR": str(caches / "triton"),
@@ -718,7 +782,9 @@ def run_part(part: Part, scratch: Path, tiny: bool) -> None:
     else:
         net = find_net(part.net, tiny)
         corpus = corpus_folder(scratch, net)
-        if part.kind == TRAINER:
+        if part.kind == FP8:
+            measure_fp8(net, sizes, corpus, scratch / f"run-{part.products}", part.products)
+        elif part.kind == TRAINER:
             print(json.dumps(measure_trainer(net, sizes, corpus)), flush=True)
         else:
             folder = scratch / f"run-{part.net}"

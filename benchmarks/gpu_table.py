@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 SESAME, PLAIN, TRAINER, RESTART = "sesame", "plain", "trainer", "restart"
+FP8: Final = "fp8"
+PRODUCTS: Final = ("bf16", "tensorwise", "rowwise")  # of the linear layers in the parts of FP8
 ARM_NAMES: Final = {SESAME: "Sesame", PLAIN: "plain torch", TRAINER: "transformers' Trainer"}
 Results = Mapping[str, Mapping[str, Any]]
 """The results of each part by name, such as "sesame gpt2". A part that failed has a `problem`."""
@@ -84,8 +86,36 @@ def render_table(results: Results) -> str:
     lines += [
         f"| {goal.text} | {goal.format(goal.measured)} | {goal.format(goal.least)} | {goal.verdict} |" for goal in goals
     ]
+    lines += render_fp8(results)
     met = sum(goal.verdict == "yes" for goal in goals)
     return "\n".join([*lines, "", f"{met} of {len(goals)} goals are met."])
+
+
+def render_fp8(results: Results) -> list[str]:
+    """A table of speeds and losses with FP8 products beside those in bf16; empty if none was measured."""
+    found = {products: results.get(f"{FP8} {products}", {}) for products in PRODUCTS}
+    if not any("tokens_per_s" in each for each in found.values()):
+        return []
+    plain = found[PRODUCTS[0]]
+    lines = [
+        "",
+        "| linear layers in | tokens/s | ratio to bf16 | loss | difference of loss | after steps | GiB | note |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for products, each in found.items():
+        is_comparable = "loss" in each and each.get("last_step") == plain.get("last_step")
+        cells = [
+            products,
+            _format(each.get("tokens_per_s"), ",.0f"),
+            _format(each["tokens_per_s"] / plain["tokens_per_s"] if is_comparable else None, ".2f"),
+            _format(each.get("loss"), ".4f"),
+            _format(each["loss"] - plain["loss"] if is_comparable else None, "+.4f"),
+            _format(each.get("last_step"), ",.0f"),
+            _format(each.get("gib"), ".1f"),
+            str(each.get("problem", "")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _describe_arm(results: Results, arm: str, name: str) -> str:

@@ -5,6 +5,7 @@ parts.
 """
 
 import dataclasses
+import importlib.util
 import typing
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,6 +47,7 @@ def check(recipe: Recipe, cluster: Cluster) -> list[str]:
         *_check_lengths(recipe),
         *_check_parallelism(recipe, cluster),
         *_check_trackers(cluster),
+        *_check_fp8(cluster),
     ]
 
 
@@ -76,6 +78,14 @@ def _check_trackers(cluster: Cluster) -> Iterator[str]:
     for tracker in find_missing(cluster.trackers):
         remedy = f"run `pip install {tracker.package}`, or leave it out"
         yield invalid("cluster.trackers", tracker.kind, f"the package {tracker.package} to be installed", remedy)
+
+
+def _check_fp8(cluster: Cluster) -> Iterator[str]:
+    """FP8 without its package."""
+    recipe = cluster.engine.fp8_recipe
+    if recipe != "none" and importlib.util.find_spec("torchao") is None:
+        remedy = "run `pip install 'sesame-pretraining[fp8]'`, or set it to none"
+        yield invalid("cluster.engine.fp8_recipe", recipe, "the package torchao to be installed", remedy)
 
 
 def _check_masking(recipe: Recipe) -> Iterator[str]:

@@ -82,6 +82,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "max_tokens",
     ),
     "cluster.engine.precision": ("bf16", "fp16", "torch_dtype", "params_dtype", "mixed_precision_param"),
+    "cluster.engine.fp8_recipe": ("fp8", "enable_fp8", "fp8_format", "float8"),
     "cluster.engine.zero_stage": (
         "zero_optimization",
         "use_distributed_optimizer",
@@ -344,10 +345,6 @@ _NO_KEY: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
             "sdpa",
         ),
         "leave it out",
-    ),
-    "Sesame has no FP8": (
-        ("fp8", "float8", "enable_fp8"),
-        "use cluster.engine.precision=bf16 (or fp16)",
     ),
     "Sesame has no interleaved pipeline stages, only 1F1B": (
         (

@@ -28,6 +28,7 @@ from orchestration.planning.workload import Workload, workload_of
 from preprocessing.errors import BadInput, ResourceError
 
 DAY, HOUR = 86_400.0, 3_600.0
+FP8_PAYS = 1e9  # parameters of a model from which FP8 products are faster than those in bf16
 GPU = "h100"  # GPU that a message suggests if a model does not fit on the CPUs of a machine
 
 
@@ -151,7 +152,7 @@ def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadl
         why_not = _describe_shortage(needed, device)
     kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
     each = {str(kind): peak_memory(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
-    notes = _notes(cluster, device, layout, needed)
+    notes = _notes(cluster, device, layout, needed, demand)
     hint = "" if better else _hint(demand, cluster, layout)
     estimate = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better, hint)
     return _find_layout_for_goal(estimate, devices, budget, deadline_s, layout) if budget or deadline_s else estimate
@@ -175,7 +176,7 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
     refuse_precision(cluster, device)
     _, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
     if memory_ratio(needed, device) <= REFUSED:
-        return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed)]
+        return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed, demand)]
     assumption = f" ({assumed})" if assumed else ""
     devices = max(1, cluster.count_workers(recipe))
     if best := find_best_layouts(demand, device, devices, count=1, like=layout):
@@ -226,7 +227,9 @@ def _device_for(cluster: Cluster) -> Callable[[int], Device]:
     return lambda workers: devices_of(cluster, workers, timed=False)[0]
 
 
-def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: DeviceMemory) -> tuple[str, ...]:
+def _notes(
+    cluster: Cluster, device: Device, layout: ParallelLayout, needed: DeviceMemory, demand: Workload
+) -> tuple[str, ...]:
     """Notes on a layout that is not refused."""
     machine, notes, share = cluster.engine, list[str](), memory_ratio(needed, device)
     if FILLED < share <= REFUSED:
@@ -242,9 +245,14 @@ def _notes(cluster: Cluster, device: Device, layout: ParallelLayout, needed: Dev
             f"slow: {prepare} dataloader processes for {layout.devices} workers, but only {room:.3g} free cores; "
             "lower cluster.engine.dataloader_num_workers"
         )
+    if machine.fp8_recipe != "none" and demand.parameters < FP8_PAYS:
+        notes.append(
+            f"slow: cluster.engine.fp8_recipe is {machine.fp8_recipe}, slower than bf16 below a billion parameters"
+        )
     further = near_partition(machine) > 1
     odd = [
         *(["torch_compile"] if machine.torch_compile is True else []),
+        *(["fp8_recipe"] if machine.fp8_recipe != "none" else []),
         *(["padding: padded"] if machine.padding == "padded" else []),
         *(["zero_hpz_partition_size"] if further else []),
     ]

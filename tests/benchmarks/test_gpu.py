@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from benchmarks import gpu
 from benchmarks.gpu_corpus import make_corpus
-from benchmarks.gpu_table import NETS, list_goals, render_table
+from benchmarks.gpu_table import NETS, list_goals, render_fp8, render_table
 from orchestration.config import load
 from preprocessing.rows import ExampleDataset
 from preprocessing.shards import TokenStore
@@ -65,6 +66,21 @@ def test_the_table_has_one_line_for_each_arm_and_goal() -> None:
     assert lines[-1] == "5 of 9 goals are met."
 
 
+def test_fp8_has_a_table_of_speeds_and_losses_beside_bf16() -> None:
+    results = made_up_results() | {
+        "fp8 bf16": {"tokens_per_s": 40e3, "loss": 7.5, "last_step": 40, "gib": 60.0},
+        "fp8 tensorwise": {"tokens_per_s": 52e3, "loss": 7.51, "last_step": 40, "gib": 61.0},
+        "fp8 rowwise": {"problem": "stopped after 90 s"},
+    }
+    lines = render_fp8(results)
+    assert lines[-3:] == [
+        "| bf16 | 40,000 | 1.00 | 7.5000 | +0.0000 | 40 | 60.0 |  |",
+        "| tensorwise | 52,000 | 1.30 | 7.5100 | +0.0100 | 40 | 61.0 |  |",
+        "| rowwise | - | - | - | - | - | - | stopped after 90 s |",
+    ]
+    assert lines[-1] in render_table(results)
+
+
 def test_all_parts_fit_in_ten_minutes_and_the_most_important_ones_are_first() -> None:
     assert sum(part.limit for part in gpu.PARTS) <= gpu.TOTAL_S < 600
     assert [part.kind for part in gpu.PARTS[:6]] == ["sesame", "plain"] * 3
@@ -77,6 +93,7 @@ def test_all_parts_fit_in_ten_minutes_and_the_most_important_ones_are_first() ->
         (["gpt2", "tests"], ["sesame gpt2", "plain gpt2", "tests", "trainer gpt2", "restart gpt2"]),
         (["plain"], ["plain gpt2", "plain bert512", "plain bert128"]),
         (["trainer bert128"], ["trainer bert128"]),
+        (["fp8"], ["fp8 bf16", "fp8 tensorwise", "fp8 rowwise"]),
     ],
 )
 def test_words_select_parts(words: list[str], expected: list[str]) -> None:
@@ -171,10 +188,15 @@ def test_all_parts_run_on_a_cpu_without_ray_mlflow_and_beam(tmp_path: Path) -> N
             head, _, value = line.removeprefix("* ").partition(": ")
             results[head.partition(" (")[0]] = json.loads(value)
     assert list(results) == [part.name for part in gpu.PARTS]
+    for name in [name for name in results if name.startswith("fp8 ")]:  # they may have too little time or no torchao
+        if not (problem := results[name].get("problem", "")).startswith("not run"):
+            assert ("sesame-pretraining[fp8]" in problem) == (name != "fp8 bf16" and not find_spec("torchao"))
+        if problem:
+            del results[name]
     assert not [result for result in results.values() if "problem" in result]
     for name, result in results.items():
         kind, _, net = name.partition(" ")
-        if kind in ("sesame", "plain", "trainer"):
+        if kind in ("sesame", "plain", "trainer", "fp8"):
             assert result["tokens_per_s"] > 0
         elif net:
             assert result["first_step_s"] > 0

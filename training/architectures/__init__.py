@@ -15,6 +15,7 @@ from training.architectures.cache import KVCache
 from training.architectures.compiled import BlockCompiler, compile_blocks, has_compiled_blocks
 from training.architectures.encoder_decoder import EncoderDecoderModel
 from training.architectures.feed_forward import apply_activation
+from training.architectures.float8 import use_float8
 from training.architectures.fused import FusedModule
 from training.architectures.generator_discriminator import GeneratorDiscriminatorModel
 from training.architectures.host_columns import DeviceBatch, host_of
@@ -61,6 +62,7 @@ __all__ = [
     "sinusoids",
     "sinusoids_at",
     "trust_kernels",
+    "use_float8",
     "whole",
 ]
 

@@ -4,8 +4,10 @@ The attributes `in_features`, `out_features` and `num_embeddings` are the sizes 
 are only those of this worker.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -38,6 +40,18 @@ def whole(table: Table) -> Tensor:
     return table.whole if isinstance(table, SplitTable) else table
 
 
+Product = Callable[[Tensor, Tensor], Tensor]
+"""Matrix product of states [..., K] and a weight [N, K] -> [..., N], with gradients."""
+
+
+def multiply(product: Product | None, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The states [..., N] of a linear layer. Forward passes without a gradient use the plain product, as None does."""
+    if product is None or not torch.is_grad_enabled():
+        return F.linear(x, weight, bias)
+    y = product(x, weight)
+    return y if bias is None else y + bias
+
+
 class ColumnLinear(nn.Linear):
     """A linear layer whose outputs, such as heads or inner features, are split over workers.
 
@@ -45,12 +59,13 @@ class ColumnLinear(nn.Linear):
     """
 
     share: Share = WHOLE
+    product: Product | None = None  # instead of the plain one (float8.py)
 
     def split_axes(self) -> dict[str, int]:
         return {name: 0 for name, _ in self.named_parameters()}
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(self.share.enter(x), self.weight, self.bias)
+        return multiply(self.product, self.share.enter(x), self.weight, self.bias)
 
 
 class RowLinear(nn.Linear):
@@ -60,14 +75,15 @@ class RowLinear(nn.Linear):
     """
 
     share: Share = WHOLE
+    product: Product | None = None  # instead of the plain one (float8.py)
 
     def split_axes(self) -> dict[str, int]:
         return {"weight": 1}
 
     def forward(self, x: Tensor) -> Tensor:
         if self.share.of == 1:
-            return F.linear(x, self.weight, self.bias)
-        y = self.share.leave(F.linear(x, self.weight))
+            return multiply(self.product, x, self.weight, self.bias)
+        y = self.share.leave(multiply(self.product, x, self.weight))
         return y if self.bias is None else y + self.bias
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.schema import Batch
-from training.architectures import StageInputs, set_chunks, set_recompute, trust_kernels
+from training.architectures import StageInputs, set_chunks, set_recompute, trust_kernels, use_float8
 from training.engines import deepspeed_import, local_shards, loopback
 from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate
 from training.engines.fragments import CheckpointFragment, Fragments
@@ -194,6 +194,7 @@ class DeepSpeedEngine(Generic[M]):
         for name, weight in model.named_parameters():
             # the gradient norm counts parameters without this flag only on one worker
             weight.tensor_model_parallel = name in self.cuts  # type: ignore[attr-defined]  # attribute of DeepSpeed
+        pretrains = groups is None
         groups = groups or parameter_groups(model, spec.weight_decay, spec.weight_decay_params)
         with redirect_stdout(StringIO()):  # stage 1 in bf16 prints tables of memory use
             self.engine, self.optimizer, _, _ = deepspeed_import.deepspeed().initialize(
@@ -208,6 +209,8 @@ class DeepSpeedEngine(Generic[M]):
         self.counts = self.mesh.share.number == self.mesh.chunk.number == 0 and self.mesh.line.stage.is_last
         self.uploader = Uploader(self.engine.device)
         trust_kernels(model, next(model.parameters()).dtype, self.engine.device)
+        if pretrains:
+            use_float8(model, machine.fp8_recipe, self.engine.device)
         self.pipeline: PipelineRunner | None = None
         if isinstance(model, Model) and model.stage.of > 1:
             self.pipeline = PipelineRunner(model, self.mesh, self._run_stage, self._backward_of_stage)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.schema import Batch
-from training.architectures import DeviceBatch, set_recompute, trust_kernels
+from training.architectures import DeviceBatch, set_recompute, trust_kernels, use_float8
 from training.engines import local_shards
 from training.engines.engine import M, StepResult, memory_of, score_micro_batches, set_rate
 from training.engines.flat_parameters import FlatParameters
@@ -47,6 +47,8 @@ class LocalEngine(Generic[M]):
         if machine.cuda_graphs and self.device.type == "cuda":
             self.call = GraphedModel(model)
         trust_kernels(model, dtype, self.device)
+        if groups is None:
+            use_float8(model, machine.fp8_recipe, self.device)
         set_recompute(model, machine.activation_checkpointing)
         self.rank, self.world = self.data_rank, self.data_world = 0, 1
         self.counts = True

@@ -32,7 +32,7 @@ from training.specs.decoder import Decoder
 from training.specs.disentangled import DisentangledAttentionSpec, DisentangledPositions
 from training.specs.encoder import Encoder
 from training.specs.encoder_decoder import EncoderDecoder
-from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Offload, Phase
+from training.specs.engine_settings import ActivationCheckpointing, EngineSettings, Fp8Recipe, Offload, Phase
 from training.specs.feed_forward import Activation, FeedForwardPart, FeedForwardSpec, PlainFeedForward
 from training.specs.gated_attention import GatedAttention, GatedAttentionSpec
 from training.specs.gated_feed_forward import GatedFeedForward, GatedFeedForwardSpec
@@ -109,6 +109,7 @@ __all__ = [
     "FeedForwardKind",
     "FeedForwardPart",
     "FeedForwardSpec",
+    "Fp8Recipe",
     "FullAttention",
     "GatedAttention",
     "GatedAttentionSpec",

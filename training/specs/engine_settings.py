@@ -9,6 +9,7 @@ from training.specs.deepspeed_keys import check_effect, check_further
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Offload = Literal["none", "cpu", "nvme"]
+Fp8Recipe = Literal["none", "tensorwise", "rowwise"]
 ActivationCheckpointing = Literal["none", "full", "selective"]
 
 
@@ -95,6 +96,10 @@ class EngineSettings:
     torch_compile: Literal["auto", True, False] = key(
         default="auto", doc="Whether torch.compile compiles the blocks; auto: on a single GPU, with fixed shapes."
     )
+    # The recipes of torchao. It pays from about a billion parameters; pip install 'sesame-pretraining[fp8]'.
+    fp8_recipe: Fp8Recipe = key(
+        default="none", doc="Scales of FP8 products in the blocks' linear layers; bf16 and compute capability 8.9."
+    )
     # Off until it has been measured: what compiled blocks leave to launch is little.
     cuda_graphs: bool = key(
         default=False, doc="Whether a micro-batch is two CUDA graphs; only for one worker with fixed shapes."
@@ -170,7 +175,20 @@ class EngineSettings:
             "at least 0 elements",
         )
         check_further(self.deepspeed)
+        self._check_fp8()
         self._check_layout()
+
+    def _check_fp8(self) -> None:
+        """Raise ValueError if FP8 is not possible."""
+        recipe = self.fp8_recipe
+        if recipe == "none":
+            return
+        require(self.device == "cuda", "fp8_recipe", recipe, "none on a CPU; FP8 needs device cuda")
+        require(self.precision == "bf16", "fp8_recipe", recipe, f"none with precision {self.precision}; FP8 needs bf16")
+        alone = "none with tensor, pipeline or sequence parallelism; this combination is not tested"
+        require(self.workers_per_row == 1, "fp8_recipe", recipe, alone)
+        whole = "none with zero_stage 3: the products would keep all gathered weights until the backward pass"
+        require(self.zero_stage < 3, "fp8_recipe", recipe, whole)
 
     def _check_layout(self) -> None:
         """Raise ValueError if keys cannot be combined."""

@@ -137,3 +137,23 @@ def test_each_key_named_in_a_message_exists() -> None:
     named = {word for text in messages for word in re.findall(r"\b[a-z]+(?:_[a-z0-9]+)+\b", text)}
     assert {"warmup_steps", "tensor_parallel_size"} <= named
     assert not named - known
+
+
+def test_fp8_without_its_package_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = load_cluster("one_gpu", ["cluster.engine.fp8_recipe=tensorwise"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert check(load("gpt2"), cluster) == [
+        "invalid cluster.engine.fp8_recipe: got tensorwise, expected the package torchao to be installed; run `pip "
+        "install 'sesame-pretraining[fp8]'`, or set it to none"
+    ]
+    assert check(load("gpt2"), GPU) == []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert check(load("gpt2"), cluster) == []
+
+
+@pytest.mark.parametrize("cluster", ["local", "one_gpu"])
+def test_fp8_that_is_not_possible_ends_with_2(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = ["cluster.engine.fp8_recipe=rowwise", *(["cluster.engine.precision=fp32"] if cluster == "one_gpu" else [])]
+    assert main(["check", "gpt2", "--cluster", cluster, *keys]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "invalid cluster.engine.fp8_recipe: got 'rowwise', expected none" in line

@@ -219,7 +219,6 @@ def test_names_listed_as_absent_have_no_key() -> None:
         ("num_experts", "Sesame has no mixture of experts"),
         ("transformer_engine", "Sesame does not use Transformer Engine"),
         ("use_flash_attn", "attention uses torch's fused kernels by itself"),
-        ("fp8", "Sesame has no FP8, use cluster.engine.precision=bf16 (or fp16)"),
         ("mixtral_8x7b", "Sesame has no such model, list its models with `sesame recipes`"),
         ("bert_base", "show this recipe with `sesame recipes bert_base`"),
         (
@@ -245,7 +244,6 @@ def test_keys_says_what_sesame_lacks_instead_of_an_unlike_key(name: str, answer:
             "cluster.engine.virtual_pipeline_size=2",
             "Sesame has no interleaved pipeline stages, only 1F1B; leave it out",
         ),
-        ("cluster.engine.fp8=true", "Sesame has no FP8; use cluster.engine.precision=bf16 (or fp16)"),
     ],
 )
 def test_an_override_says_what_sesame_lacks(given: str, answer: str) -> None:

@@ -378,6 +378,14 @@ def test_keys_outside_the_plan_are_reported() -> None:
     ]
 
 
+def test_fp8_below_a_billion_parameters_is_said_to_be_slow() -> None:
+    cluster = load_cluster("64xa100", ["cluster.engine.fp8_recipe=tensorwise", "cluster.engine.zero_stage=2"])
+    notes = {name: planning.refuse_what_does_not_fit(load(name), cluster) for name in ("gpt2", "megatron_bert_1_3b")}
+    slow = "slow: cluster.engine.fp8_recipe is tensorwise, slower than bf16 below a billion parameters"
+    assert [slow in each for each in notes.values()] == [True, False]
+    assert all("not counted: fp8_recipe" in each for each in notes.values())
+
+
 def test_plan_shows_communication_and_activation_memory(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["plan", "gpt2", "--cluster", "8xh100"]
     assert main(asked) == 0
