@@ -213,12 +213,15 @@ def _update_of_lone_worker(demand: Workload, weights: float, *, cuda: bool) -> f
     """Bytes of temporary tensors in an update of flat tensors.
 
     AdamW and Lion need up to one tensor as long as the longest flat tensor on a GPU, and two on a CPU. The longest has
-    the matrices of the layers, or the tables. LAMB, Adafactor and Muon store the updates of all weights, and have up to
-    four more tensors for those that are updated together, such as the token table.
+    the matrices of the layers, or the tables. Other optimizers update some tensors together: those of equal shapes, or
+    the token table alone. LAMB and Muon have two copies of these, and the updates of all weights. Adafactor has four
+    copies, or three of a single tensor.
     """
+    together = min(weights, UPDATED_TOGETHER if cuda else UPDATED_TOGETHER_ON_CPU)
+    if demand.recipe.optimizer.factored_from:
+        return 4 * max(4 * together, 3 * demand.token_table)
     if demand.recipe.optimizer.is_one_by_one:
-        together = max(UPDATED_TOGETHER if cuda else UPDATED_TOGETHER_ON_CPU, demand.token_table)
-        return 4 * (weights + 4 * min(weights, together))
+        return 4 * (weights + 2 * max(together, demand.token_table))
     layers = sum(part.copies * (part.split + part.whole) for part in demand.weights.layers)
     return (4 if cuda else 8) * max(layers, weights - layers)
 
