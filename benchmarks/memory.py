@@ -156,9 +156,11 @@ def counted(case: Case) -> dict[str, float]:
         for step in range(STEPS):
             now_alive.most = now_alive.bytes
             trainer.pass_through()
-            if step == STEPS - 1:
-                for _ in range(1, case.micro_batches):  # further micro-batches, while the gradients of the first exist
+            is_last = step == STEPS - 1
+            if is_last or case.workers == 1:  # a lone worker keeps the buffer of its second micro-batch
+                for _ in range(1, case.micro_batches):  # while the gradients of the first exist
                     trainer.pass_through()
+            if is_last:
                 gc.collect()
                 found = parts(trainer.engine, now_alive.bytes)
             trainer.engine.step(1e-4)

@@ -96,26 +96,26 @@ def tables_of(demand: Workload, layout: ParallelLayout, stage: End) -> int:
 
 
 def device_memory(
-    demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True, total: float = 0.0
+    demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True, gpu_memory: float = 0.0
 ) -> DeviceMemory:
     """Memory of a device for sequences of `length` tokens; in a pipeline, of the stage with the highest peak.
 
-    `total` is the memory of a GPU in bytes, on which the size of a slice of logits depends; 0: slices as on a CPU.
+    `gpu_memory` is the memory of a GPU in bytes, on which the size of a slice of logits depends; 0: slices as on a CPU.
     """
     stages: tuple[End, ...] = ("first", "last") if layout.pipeline > 1 else ("first",)
-    found = (memory_at(demand, layout, length, stage, cuda=cuda, total=total) for stage in stages)
+    found = (memory_at(demand, layout, length, stage, cuda=cuda, gpu_memory=gpu_memory) for stage in stages)
     return max(found, key=lambda one: one.peak)
 
 
 def memory_at(
-    demand: Workload, layout: ParallelLayout, length: int, stage: End, *, cuda: bool = True, total: float = 0.0
+    demand: Workload, layout: ParallelLayout, length: int, stage: End, *, cuda: bool = True, gpu_memory: float = 0.0
 ) -> DeviceMemory:
     """Memory of a device at one end of a pipeline. A CPU is its own host, so that offloaded states stay in its
     memory."""
     weights, size, zero = weights_of(demand, layout, stage), layout.bytes_per_weight, layout.zero
     owned = weights / layout.replicas if zero else weights
     kept_blocks, passing = activations(demand, layout, length, stage, cuda=cuda)
-    of_heads, slices, table_gradients = logits(demand, layout, length, total=total)
+    of_heads, slices, table_gradients = logits(demand, layout, length, gpu_memory=gpu_memory)
     lent = 0.0
     if layout.pipeline > 1 and stage == "first":
         of_heads = slices = table_gradients = 0.0
@@ -420,14 +420,16 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     return of_width + split / layout.tensor
 
 
-def logits(demand: Workload, layout: ParallelLayout, length: int, *, total: float = 0.0) -> tuple[float, float, float]:
+def logits(
+    demand: Workload, layout: ParallelLayout, length: int, *, gpu_memory: float = 0.0
+) -> tuple[float, float, float]:
     """Bytes of the heads: stored tensors, logits that exist at the same time, and copies of the token table's gradient.
 
     The heads store the features of each target and their gradient. Losses that predict tokens also store a gradient of
     the table in float32. Either the logits of one slice exist at the same time, or all logits. The gradient of the
     table is copied twice: scaled by the gradient of the loss, and in the precision of the table.
 
-    A GPU with `total` bytes of memory has larger slices of equal sizes. It also pads the token table to whole tiles,
+    A GPU with `gpu_memory` bytes has larger slices of equal sizes. It also pads the token table to whole tiles,
     which is a copy until the backward pass.
     """
     trunk, size = demand.recipe.model, layout.bytes_per_weight
@@ -444,8 +446,8 @@ def logits(demand: Workload, layout: ParallelLayout, length: int, *, total: floa
                 continue
             total += 4 * answers * trunk.table_width
             table_gradients = max(table_gradients, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
-            at_once = max(count_logits_at_once(total), answers)
-            if total:
+            at_once = max(count_logits_at_once(gpu_memory), answers)
+            if gpu_memory:
                 number = max(1, math.ceil(targets * answers / at_once))
                 padded = size * (answers + TABLE_ROWS) * trunk.table_width if answers % TABLE_ROWS else 0.0
                 slices = max(slices, LOGIT_BYTES * targets * answers / number + padded)

@@ -51,19 +51,19 @@ def cost_layout(demand: Workload, layout: ParallelLayout, device: Device) -> Lay
 
 def peak_on(demand: Workload, layout: ParallelLayout, device: Device) -> tuple[ParallelLayout, DeviceMemory]:
     """`peak_memory` on this device, whose memory determines the slices of logits."""
-    return peak_memory(demand, layout, cuda=is_gpu(device), total=device.memory if is_gpu(device) else 0.0)
+    return peak_memory(demand, layout, cuda=is_gpu(device), gpu_memory=device.memory if is_gpu(device) else 0.0)
 
 
 def peak_memory(
-    demand: Workload, layout: ParallelLayout, *, cuda: bool, total: float = 0.0
+    demand: Workload, layout: ParallelLayout, *, cuda: bool, gpu_memory: float = 0.0
 ) -> tuple[ParallelLayout, DeviceMemory]:
     """The layout with the `rows` of the phase that needs the most memory, and the memory in this phase.
 
-    `total` is the memory of a GPU in bytes; 0: its heads have the small slices of logits of a CPU.
+    `gpu_memory` is the memory of a GPU in bytes; 0: its heads have the small slices of logits of a CPU.
     """
     shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
     each = [(layout_in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
-    costs = [(one, device_memory(demand, one, length, cuda=cuda, total=total)) for one, length in each]
+    costs = [(one, device_memory(demand, one, length, cuda=cuda, gpu_memory=gpu_memory)) for one, length in each]
     return max(costs, key=lambda one: one[1].peak)
 
 

@@ -128,6 +128,6 @@ def predict_timed_steps(runs: Sequence[TimedStep] = STEPS) -> Iterator[TimedPred
         code = replace(SESAME, logits_at_once=run.logits_at_once)
         step = step_seconds(demand, run.layout, device, run.length, run.batch, code=code, filled=run.filled)
         # the memory of today's slices, whose number of logits is that of steps with large slices
-        total = device.memory if run.logits_at_once > LOGITS_AT_ONCE else 0.0
-        needed = device_memory(demand, run.layout, run.length, total=total)
+        gpu_memory = device.memory if run.logits_at_once > LOGITS_AT_ONCE else 0.0
+        needed = device_memory(demand, run.layout, run.length, gpu_memory=gpu_memory)
         yield TimedPrediction(run, demand.parameters, step.total, (needed.peak - needed.cuda_context) / 2**30)
