@@ -1,10 +1,10 @@
 """Estimates before a run starts: memory per device, time per step, days, cost, and the best parallel layout.
 
 Read workload.py (the demands of a recipe), layout.py, memory.py and timing.py first. Then read search.py,
-micro_batch.py (`micro_batch_tokens: auto`) and run_estimate.py (the plan). The data of hardware are in devices.py, and the overheads of Sesame in overheads.py. The
-predictions are compared with measured steps in timed_steps.py and with published runs in published_runs.py.
-compute_optimal.py has the best number of parameters and tokens for a budget of FLOPs. This package builds no model and
-does not import torch.
+micro_batch.py (`micro_batch_tokens: auto`) and run_estimate.py (the plan). The data of hardware are in devices.py, and
+the overheads of Sesame in overheads.py. The predictions are compared with measured steps in timed_steps.py and with
+published runs in published_runs.py. compute_optimal.py has the best number of parameters and tokens for a budget of
+FLOPs. This package builds no model and does not import torch.
 """
 
 from orchestration.planning.compute_optimal import (

@@ -10,7 +10,7 @@ from orchestration.planning.search import FILLED, is_gpu, memory_ratio, peak_on
 from orchestration.planning.workload import Workload
 
 ROOM: Final = 0.9  # fraction of a device's memory that the plan of a chosen micro-batch may fill
-MOST_ON_CPU: Final = 16_384  # tokens; on a CPU, larger micro-batches are not faster
+MOST_ON_CPU: Final = 4_096  # tokens; on a CPU, larger micro-batches leave its caches and are slower
 
 MICRO_BATCHES_PER_STAGE: Final = 4  # of a pipeline
 
