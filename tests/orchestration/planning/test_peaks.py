@@ -92,11 +92,10 @@ def test_planned_peak_matches_a_measured_pass(name: str, tmp_path: Path) -> None
     """The plan once omitted losses that keep whole logits, and assumed that attention windows copy no keys."""
     recipe = small_recipe(name)
     plan = device_memory(workload_of(recipe), ParallelLayout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
-    passing = (
-        plan.activations + plan.head_inputs + max(plan.logit_slices, plan.table_gradients, plan.activation_gradients)
-    )
+    back = max(plan.logit_slices, plan.table_gradients, plan.activation_gradients + plan.new_gradients)
+    passing = plan.activations + plan.head_inputs + back
     found = peak(recipe, tmp_path) / (plan.weights + plan.gradients + passing)
-    assert 0.7 < found < 1.05
+    assert 0.7 < found < 1.1
 
 
 @pytest.mark.parametrize(
