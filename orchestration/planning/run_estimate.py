@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from orchestration.config import Cluster, Recipe
 from orchestration.gpus import list_gpus
-from orchestration.planning.devices import DEVICES, GB, UNNAMED, Device, cores, detect_gpu, device_of, measure_cores
+from orchestration.planning.devices import DEVICES, UNNAMED, Device, cores, detect_gpu, device_of, measure_cores
 from orchestration.planning.layout import Checkpointing, ParallelLayout, layout_of, near_partition
 from orchestration.planning.memory import DeviceMemory
 from orchestration.planning.micro_batch import choose_micro_tokens
@@ -214,7 +214,7 @@ def resolve_micro_batch(
     tokens = choose_micro_tokens(demand, layout, device, recorded)
     used = peak_on(demand, replace(layout, micro_tokens=tokens), device)[1].peak
     kept = ", as when the run began" if tokens == recorded else ""
-    share = f"{used / GB:,.1f} of {device.memory / GB:,.1f} GB by the plan"
+    share = f"{format_bytes(used)} of {format_bytes(device.memory)} by the plan"
     line = f"micro_batch_tokens: auto -> {tokens:,}{kept} ({share})"
     return replace(cluster, engine=replace(cluster.engine, micro_batch_tokens=tokens)), [line]
 

@@ -81,7 +81,7 @@ def test_pipeline_gets_several_micro_batches_for_each_stage() -> None:
 def test_cpu_gets_its_share_of_the_host_and_at_most_4096(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = load_cluster("local", [AUTO, "cluster.num_workers=1"])
     found = []
-    for memory in (1e12, 5e9, 1e9):
+    for memory in (1e12, 8e9, 1e9):
         limit = MemoryLimit(memory, 0.0, "")
         monkeypatch.setattr(devices.limits, "memory", lambda limit=limit: limit)
         found.append(chosen("bert_base", cluster))
