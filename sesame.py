@@ -358,8 +358,9 @@ class Session:
         phases and warm-up in proportion, and the session then refers to that run.
         """
         from orchestration.config import shorten
-        from orchestration.jobs import tasks_without_text
+        from orchestration.jobs import choose_micro_batch, tasks_without_text
         from orchestration.jobs import train as pretrain
+        from orchestration.terminal import announce
 
         if steps is not None:
             steps = _number("steps", steps, int, "an integer")
@@ -376,6 +377,8 @@ class Session:
             self._open(replace(self._flags, max_steps=steps))
         self.corpus()
         tasks_without_text(self.job.plan.corpus, self.recipe.eval_tasks)
+        if self.job.plan.run.state != "done" or resume == "never":
+            announce((), choose_micro_batch(self.job, resume)[1])
         with self._report() as report:
             return pretrain(self.job, resume, report)
 

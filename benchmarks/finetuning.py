@@ -68,7 +68,7 @@ def ours(net: EvaluatedModel, examples: Sequence[Example], machine: EngineSettin
     model.take_over(net.weights)
     engine = LocalEngine(model, TUNING.optim(TUNING.num_steps(len(examples))), machine, groups(model, TUNING))
     start = perf_counter()
-    train_head(engine, examples, TUNING, machine.micro_batch_tokens)
+    train_head(engine, examples, TUNING, machine.micro_tokens)
     trained = perf_counter()
     assert sum(len(numbers) for numbers, _ in outputs(model, examples, torch.device("cpu"))) == len(examples)
     return trained - start, perf_counter() - trained

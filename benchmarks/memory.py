@@ -1,7 +1,8 @@
-"""Planned and measured memory of two workers, for five models and ZeRO stages 0 to 3.
+"""Planned and measured memory of two workers, for five models and ZeRO stages 0 to 3; or of a lone worker.
 
     python -m benchmarks.memory [NET ...] [--stages 0,1,2,3] [--precision fp32] [--checkpointing none]
         [--layers 2] [--width 256] [--rows 8] [--length 128] [--all] [--write]
+    python -m benchmarks.memory [NET ...] --alone [--layers 2] [--width 256] [--rows 8] [--length 128]
 
 The models have the published objectives and dropout of their recipes, at other sizes. A worker counts the bytes of all
 existing tensors at each operation of its third step, which has two micro-batches. The maximum is its peak. Weights,
@@ -10,7 +11,8 @@ are neither these nor a bucket are `other`.
 
 `--all` adds small buckets, bf16, activation checkpointing and offloading. `--write` writes the table to
 benchmarks/results, and the measured bytes to a JSON file, which tests compare with the plan
-(tests/orchestration/planning/test_recorded.py).
+(tests/orchestration/planning/test_recorded.py). `--alone` measures one worker without DeepSpeed, in float32 and bf16,
+with one and with two micro-batches.
 """
 
 import argparse
@@ -22,6 +24,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +32,8 @@ from benchmarks.workers import hardware, now, together
 from orchestration.config import Recipe, load
 from orchestration.planning import DeviceMemory, device_memory, workload_of
 from orchestration.planning.layout import layout_of
-from training.specs import EngineSettings
+from training.optimizers import Muon
+from training.specs import EngineSettings, Phase
 
 RECIPES: Final = {
     "bert": "bert_base",
@@ -38,6 +42,7 @@ RECIPES: Final = {
     "t5": "t5_base",
     "electra": "electra_base",
 }
+OPTIMIZERS: Final = {"muon": Muon}
 RESULTS: Final = Path(__file__).parent / "results"
 PARTS: Final = ("weights", "gradients", "masters", "moments")
 STEPS: Final = 3  # the last step is measured; the first step creates the moments
@@ -46,7 +51,7 @@ WORLD: Final = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its batch, and the settings of its two workers."""
+    """A model, its batch, and the settings of its workers."""
 
     net: str = "bert"
     layers: int = 2
@@ -61,10 +66,16 @@ class Case:
     offload_parameters: str = "none"
     persistence_threshold: int = 0
     bucket: int = 0  # elements; 0: the default of the engine
+    workers: int = WORLD
+    micro_batches: int = 2  # of a step
+    optimizer: str = ""  # kind; "": that of the recipe
 
     @property
     def recipe(self) -> Recipe:
         """The published recipe with the sizes of this case."""
+        phase = Phase(
+            seq_length=self.length, global_batch_size=self.workers * self.micro_batches * self.rows, steps=STEPS
+        )
         recipe = load(RECIPES[self.net])
         sizes: dict[str, Any] = {
             "num_hidden_layers": self.layers,
@@ -72,8 +83,10 @@ class Case:
             "num_attention_heads": self.width // 64,
         }
         sizes |= {"embedding_size": self.width // 4} if self.net == "albert" else {}
-        vocab = replace(recipe.data.tokenizer, vocab_size=self.vocab)
-        return replace(recipe, model=replace(recipe.model, **sizes), data=replace(recipe.data, tokenizer=vocab))
+        data = replace(recipe.data, tokenizer=replace(recipe.data.tokenizer, vocab_size=self.vocab))
+        optimizer = OPTIMIZERS[self.optimizer](learning_rate=1e-3) if self.optimizer else recipe.optimizer
+        model = replace(recipe.model, **sizes)
+        return replace(recipe, model=model, data=data, optimizer=optimizer, phases=(phase,))
 
     @property
     def machine(self) -> EngineSettings:
@@ -99,6 +112,8 @@ class Case:
             "offload_parameters",
             "persistence_threshold",
             "bucket",
+            "micro_batches",
+            "optimizer",
         )
         changed = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) != getattr(usual, name)]
         return ", ".join(changed)
@@ -107,16 +122,16 @@ class Case:
 def planned(case: Case) -> DeviceMemory:
     """The planned memory of a device, for CPUs."""
     demand = workload_of(case.recipe)
-    layout = layout_of(case.machine, WORLD, demand.row_tokens(case.length), WORLD * case.rows)
+    layout = layout_of(case.machine, case.workers, demand.row_tokens(case.length), case.workers * case.rows)
     return device_memory(demand, layout, case.length, cuda=False)
 
 
 def measured(cases: Sequence[Case]) -> Iterator[dict[str, float]]:
     """Yield the measured bytes of each case: the parts, the other tensors between micro-batches, and the peak.
 
-    Each value is the larger one of two workers. The same two processes run all cases, one after the other.
+    Each value is the larger one of all workers. The same processes run all cases, which have equal numbers of workers.
     """
-    for found in together("benchmarks.memory", [asdict(case) for case in cases], WORLD):
+    for found in together("benchmarks.memory", [asdict(case) for case in cases], cases[0].workers):
         yield {name: max(each[name] for each in found) for name in found[0]}
 
 
@@ -127,7 +142,8 @@ def worker(cases: Sequence[Case]) -> None:
     """Measure each case in this process, which is one of the workers, and print the results."""
     from training.engines import connect
 
-    connect(cases[0].machine)
+    if cases[0].workers > 1:
+        connect(cases[0].machine)
     for case in cases:
         print(json.dumps(counted(case)), flush=True)
 
@@ -140,8 +156,11 @@ def counted(case: Case) -> dict[str, float]:
         for step in range(STEPS):
             now_alive.most = now_alive.bytes
             trainer.pass_through()
-            if step == STEPS - 1:
-                trainer.pass_through()  # a second micro-batch, while the gradients of the first exist
+            is_last = step == STEPS - 1
+            if is_last or case.workers == 1:  # a lone worker keeps the buffer of its second micro-batch
+                for _ in range(1, case.micro_batches):  # while the gradients of the first exist
+                    trainer.pass_through()
+            if is_last:
                 gc.collect()
                 found = parts(trainer.engine, now_alive.bytes)
             trainer.engine.step(1e-4)
@@ -158,7 +177,7 @@ class Trainer:
         from benchmarks.step import made_up, small_vocab
         from preprocessing.collate import collate_unpadded
         from preprocessing.tokenization import table_rows
-        from training.engines import DeepSpeedEngine
+        from training.engines import DeepSpeedEngine, LocalEngine
         from training.model import Model
 
         recipe = case.recipe
@@ -166,7 +185,8 @@ class Trainer:
             self.batch = collate_unpadded(made_up(recipe, small_vocab(recipe, Path(folder)), case.rows, case.length))
         with torch.device("meta"):
             model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
-        self.engine = DeepSpeedEngine(model, recipe.optimizer, case.machine)
+        engine = LocalEngine if case.machine.is_alone(case.workers) else DeepSpeedEngine
+        self.engine: Any = engine(model, recipe.optimizer, case.machine)
         self.weights = {loss.kind: loss.weight for loss in recipe.losses}
 
     def pass_through(self) -> None:
@@ -255,7 +275,12 @@ def parts(engine: Any, total: int) -> dict[str, float]:
 
     A storage with two roles counts for the first one, for example if the master weights are the weights.
     """
-    model, zero = engine.model, engine.optimizer
+    flat = getattr(engine, "flat", None)  # of a lone worker
+    model, zero, stepping = (
+        engine.model,
+        None if flat else engine.optimizer,
+        engine.optimizer if flat else engine._stepping,
+    )
     seen: dict[int, int] = {}
 
     def new(tensors: Iterable[Any]) -> float:
@@ -265,6 +290,7 @@ def parts(engine: Any, total: int) -> dict[str, float]:
 
     weights = list(model.parameters())
     buckets = [bucket.buffer for bucket in getattr(zero, "ipg_buckets", {}).values()]
+    buckets += [whole for whole, _ in flat._added] if flat else []
     flats = [flat.weights for flat in engine._flats()]
     found = {
         "buckets": new(flattened(buckets)),
@@ -273,7 +299,7 @@ def parts(engine: Any, total: int) -> dict[str, float]:
         # stage 2 keeps only the gradients of the last micro-batch until the next one
         "last": new(each.grad for each in weights) if engine.zero == 2 else 0.0,
         "masters": new(flats),
-        "moments": new(each for state in engine._stepping.state.values() for each in flattened(state.values())),
+        "moments": new(each for state in stepping.state.values() for each in flattened(state.values())),
     }
     return found | {"other": total - sum(found.values())}
 
@@ -355,8 +381,17 @@ def asked_for(given: argparse.Namespace) -> Iterator[list[Case]]:
     sizes = {"layers": given.layers, "width": given.width, "rows": given.rows, "length": given.length}
     for net in given.nets or RECIPES:
         first = Case(net=net, precision=given.precision, checkpointing=given.checkpointing, **sizes)
+        if given.alone:
+            yield list(lone_cases(first))
+            continue
         cases = [replace(first, zero=zero) for zero in given.stages]
         yield cases + (list(other_ways(first)) if given.all else [])
+
+
+def lone_cases(first: Case) -> Iterator[Case]:
+    """Yield the cases of one worker: each precision, with one and with two micro-batches."""
+    for precision, number in product(("fp32", "bf16"), (1, 2)):
+        yield replace(first, workers=1, precision=precision, micro_batches=number)
 
 
 def other_ways(first: Case) -> Iterator[Case]:
@@ -379,6 +414,7 @@ def main() -> None:
     for name, default in (("layers", 2), ("width", 256), ("rows", 8), ("length", 128)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)  # the cases as JSON, for a worker
     given = parser.parse_args()

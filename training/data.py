@@ -141,7 +141,7 @@ class Loader:
         tokens = (
             2 * length if "source_input_ids" in samples[0] else length
         )  # source and target each have at most `length`
-        count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_batch_tokens // tokens), self.world)
+        count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_tokens // tokens), self.world)
         parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
         if self.machine.padding == "padded":
             return [collate_padded(part, length, self.pad) for part in parts]
@@ -255,7 +255,7 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
     }
     shapes = dict[int, MicroBatchShape]()
     if fixes_shapes(run.engine, world):
-        shapes = choose_shapes(run.phases, rows_by_length, run.engine.micro_batch_tokens)
+        shapes = choose_shapes(run.phases, rows_by_length, run.engine.micro_tokens)
     return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world, shapes)
 
 

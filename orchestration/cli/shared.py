@@ -76,12 +76,14 @@ def refuse_impossible(job: "Job", resume: str) -> list[str]:
     missing or the run does not fit into memory.
     """
     from orchestration import planning
+    from orchestration.jobs import choose_micro_batch
 
     if job.plan.run.state == "done" and resume != "never":
         return []
     environment.resolve(job.cluster.env, os.environ)
     check_initial_weights(job)
-    return planning.refuse_what_cannot_be(job.recipe, job.cluster)
+    job, chosen = choose_micro_batch(job, resume)
+    return [*planning.refuse_what_cannot_be(job.recipe, job.cluster), *chosen]
 
 
 def check_initial_weights(job: "Job") -> None:

@@ -308,7 +308,7 @@ def _check_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
     """Lengths, batch sizes and steps that do not fit the model, the packing or the cluster."""
     model, packing, num_workers = recipe.model, recipe.data.packing, cluster.count_workers(recipe)
     num_groups = num_workers // cluster.engine.workers_per_row  # the workers of a group read the same sequences
-    micro_batch = cluster.engine.micro_batch_tokens
+    micro_batch = cluster.engine.micro_batch_tokens  # a number, or auto, which is at least one sequence
     longest, shortest = (pick(phase.seq_length for phase in recipe.phases) for pick in (max, min))
     if cluster.ray_address and not cluster.num_workers:
         yield invalid(
@@ -341,7 +341,7 @@ def _check_numbers(recipe: Recipe, cluster: Cluster) -> Iterator[str]:
                 f"sequence with packing {packing.kind}, whose batches have a fixed number of sequences",
                 "set it to sequence",
             )
-        if phase.seq_length > micro_batch:
+        if micro_batch != "auto" and phase.seq_length > micro_batch:
             yield invalid(
                 "cluster.engine.micro_batch_tokens",
                 str(micro_batch),

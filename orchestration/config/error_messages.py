@@ -331,7 +331,7 @@ def _describe_expected(annotation: Any) -> str:
     ('an integer', 'a number or null', 'one of pre, post')
     """
     choices = _choices(annotation)
-    found = [f"one of {', '.join(choices)}"] if choices else []
+    found = [f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]] if choices else []
     for option in options(annotation):
         origin = typing.get_origin(option) or option
         if origin is tuple:
@@ -360,6 +360,8 @@ def _choices(annotation: Any) -> list[str]:
 
 
 def _explain_type(expected: str, problem: _Problem) -> list[KeyMessage]:
+    if _choices(problem.annotation):  # the same message for each member of a union
+        return _explain_choice(problem)
     value = problem.value
     got = f"a value of type {type(value).__name__}" if problem.is_secret else _display(value)
     is_unquoted = expected == "text" and isinstance(value, int | float)  # in Python, bool is a subclass of int

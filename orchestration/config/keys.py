@@ -272,7 +272,7 @@ def _type(annotation: Any) -> str:
         if option in WORDS:
             names.append(WORDS[option])
         elif origin is typing.Literal:
-            names += [str(value) for value in inner]
+            names += [str(value).lower() if isinstance(value, bool) else str(value) for value in inner]
         elif origin is tuple:
             names.append(f"list of {_type(inner[0])}")
         elif isinstance(option, type) and dataclasses.is_dataclass(option):

@@ -15,6 +15,7 @@ from orchestration.jobs.downstream import write_downstream_sample
 from orchestration.jobs.initial_weights import warn_of_other_vocabulary
 from orchestration.jobs.job import Job
 from orchestration.jobs.job_flags import save_flags
+from orchestration.jobs.micro_batch import choose_micro_batch
 from orchestration.jobs.run_tracking import catch_up, metadata_of
 from orchestration.jobs.runs import EVALS, RESULT, list_saved_steps, require_corpus, result_of
 from orchestration.launch import StopRequest
@@ -66,6 +67,7 @@ def train_locked(
     stop_request: StopRequest | None = None,
 ) -> dict[str, Any]:
     """Do the same as `train`, for a caller that holds the lock of the run's directory."""
+    job, chosen = choose_micro_batch(job, resume)
     stage, recipe, cluster = job.plan.run, job.recipe, job.cluster
     if cluster.profile_steps and stage.state == "done" and resume != "never":
         raise BadInput(f"--profile-steps: {stage.folder} is finished; profile a run from its start with --resume never")
@@ -87,7 +89,7 @@ def train_locked(
                 del ended["best"]
             write_atomic(stage.folder / RESULT, json.dumps(replace_non_finite(ended), indent=1).encode())
 
-        with advise_on_memory(recipe, cluster), environment.apply(cluster.env) as env:
+        with advise_on_memory(recipe, cluster, is_chosen=bool(chosen)), environment.apply(cluster.env) as env:
             result = launch.pretrain(
                 job.pretraining(resume),
                 num_workers=cluster.count_workers(recipe),
@@ -130,10 +132,15 @@ def _describe_end(step: int, last: int, best: Mapping[str, float], folder: Path)
 
 
 @contextmanager
-def advise_on_memory(recipe: Recipe, cluster: Cluster) -> Iterator[None]:
-    """If a worker runs out of memory inside the block, raise ResourceError with the micro-batch that would fit."""
+def advise_on_memory(recipe: Recipe, cluster: Cluster, *, is_chosen: bool = False) -> Iterator[None]:
+    """If a worker runs out of memory inside the block, raise ResourceError with the micro-batch that would fit.
+
+    `is_chosen`: the plan has chosen the micro-batch of the cluster, because the cluster file has `auto`.
+    """
     try:
         yield
     except launch.OutOfMemory as error:
         fits = planning.suggest_settings(recipe, cluster, error.used, error.limit)
+        if is_chosen:
+            fits = f"`auto` chose this number by the plan, which counts too little memory here; {fits}"
         raise ResourceError(f"{error}; {fits}; then repeat the command to resume from the newest checkpoint") from error

@@ -338,14 +338,15 @@ class Training:
             message = f"{folder}: {death} after step {step}, {self.failures + 1} times without progress"
             engine = self.run.engine
             if death.memory and engine.device == "cpu":
-                message += f", with cluster.engine.micro_batch_tokens {engine.micro_batch_tokens:,}"
+                message += f", with cluster.engine.micro_batch_tokens {engine.micro_tokens:,}"
                 raise OutOfMemory(message, death.memory.process, death.memory.limit) from death
             if death.memory:
                 advice = "the memory of the host is exhausted: lower cluster.engine.dataloader_num_workers"
             elif isinstance(death, WorkersDisconnected):
                 advice = "check the network between their machines"
             else:
-                advice = "if memory ran out (see dmesg), lower cluster.engine.micro_batch_tokens"
+                tokens = f"{engine.micro_tokens:,}"
+                advice = f"if memory ran out (see dmesg), lower cluster.engine.micro_batch_tokens, which is {tokens}"
             raise ResourceError(f"{message}; {advice}") from death
         log.warning("%s after step %d; restarting from the newest checkpoint", death, step)
         tracking.log_tags(self.tracked, Path(folder), restarts=_increment(Path(folder) / RESTARTS))

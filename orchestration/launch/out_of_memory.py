@@ -80,7 +80,7 @@ def explain_out_of_memory(run: Run, rank: int, activity: Callable[[], str]) -> I
         raise OutOfMemory(
             f"{run.folder}: worker {rank} ran out of memory in {activity()}: it used {format_bytes(used)} of "
             f"{format_bytes(limit)}"
-            f"{more}, with cluster.engine.micro_batch_tokens {run.engine.micro_batch_tokens:,}",
+            f"{more}, with cluster.engine.micro_batch_tokens {run.engine.micro_tokens:,}",
             used + requested,
             limit,
         ) from error

@@ -1,10 +1,10 @@
 """Estimates before a run starts: memory per device, time per step, days, cost, and the best parallel layout.
 
-Read workload.py (the demands of a recipe), layout.py, memory.py and timing.py first. Then read search.py and
-run_estimate.py (the plan). The data of hardware are in devices.py, and the overheads of Sesame in overheads.py. The
-predictions are compared with measured steps in timed_steps.py and with published runs in published_runs.py.
-compute_optimal.py has the best number of parameters and tokens for a budget of FLOPs. This package builds no model and
-does not import torch.
+Read workload.py (the demands of a recipe), layout.py, memory.py and timing.py first. Then read search.py,
+micro_batch.py (`micro_batch_tokens: auto`) and run_estimate.py (the plan). The data of hardware are in devices.py, and
+the overheads of Sesame in overheads.py. The predictions are compared with measured steps in timed_steps.py and with
+published runs in published_runs.py. compute_optimal.py has the best number of parameters and tokens for a budget of
+FLOPs. This package builds no model and does not import torch.
 """
 
 from orchestration.planning.compute_optimal import (
@@ -29,6 +29,7 @@ from orchestration.planning.run_estimate import (
     refuse_missing_gpus,
     refuse_what_cannot_be,
     refuse_what_does_not_fit,
+    resolve_micro_batch,
     suggest_settings,
 )
 from orchestration.planning.search import find_best_layouts, find_smallest_layout
@@ -66,6 +67,7 @@ __all__ = [
     "refuse_missing_gpus",
     "refuse_what_cannot_be",
     "refuse_what_does_not_fit",
+    "resolve_micro_batch",
     "step_seconds",
     "suggest_settings",
     "workload_of",

@@ -40,6 +40,7 @@ class ParallelLayout:
     bucket: int = BUCKET  # elements of a gradient buffer
     prefetch: int = PREFETCH  # ZeRO-3: elements that are gathered ahead
     live: int = LIVE  # ZeRO-3: maximum elements that are gathered at the same time
+    deepspeed: bool = False  # the cluster file has further keys of DeepSpeed, which a lone worker then uses, too
 
     @property
     def devices(self) -> int:
@@ -49,6 +50,12 @@ class ParallelLayout:
     def replicas(self) -> int:
         """Number of devices with the same weights; ZeRO partitions the states over them."""
         return self.data * self.sequence
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the run is one process without DeepSpeed (EngineSettings.is_alone)."""
+        offloads = self.offload or self.offload_parameters
+        return self.devices == 1 and not offloads and self.precision != "fp16" and not self.deepspeed
 
     @property
     def bytes_per_weight(self) -> int:
@@ -69,12 +76,14 @@ class ParallelLayout:
         """
         >>> ParallelLayout(data=8, tensor=8, zero=1, checkpointing="full").describe()
         '64 devices: data 8 x tensor 8, bf16, ZeRO 1, micro-batch 1, full checkpointing'
+        >>> ParallelLayout(rows=8).describe()
+        '1 device: data 1, bf16, micro-batch 8'
         """
         degrees = [f"data {self.data}"]
         degrees += [f"tensor {self.tensor}"] if self.tensor > 1 else []
         degrees += [f"pipeline {self.pipeline}"] if self.pipeline > 1 else []
         degrees += [f"sequence {self.sequence}"] if self.sequence > 1 else []
-        more = [self.precision, f"ZeRO {self.zero}", f"micro-batch {self.rows}"]
+        more = [self.precision, *([] if self.is_alone else [f"ZeRO {self.zero}"]), f"micro-batch {self.rows}"]
         more += [f"{self.checkpointing} checkpointing"] if self.checkpointing != "none" else []
         more += ["optimizer offloaded" + " to disk" * self.optimizer_on_disk] if self.offload else []
         more += ["weights offloaded" + " to disk" * self.parameters_on_disk] if self.offload_parameters else []
@@ -136,8 +145,8 @@ def layout_of(machine: EngineSettings, workers: int, row_tokens: int, batch: int
         pipeline=machine.pipeline_parallel_size,
         sequence=sequence,
         zero=machine.zero_stage,
-        rows=max(1, min(machine.micro_batch_tokens // row_tokens, -(-batch // data))),
-        micro_tokens=machine.micro_batch_tokens,
+        rows=max(1, min(machine.micro_tokens // row_tokens, -(-batch // data))),
+        micro_tokens=machine.micro_tokens,
         checkpointing=machine.activation_checkpointing,
         offload=machine.offload_optimizer != "none",
         offload_parameters=machine.offload_param != "none",
@@ -150,4 +159,5 @@ def layout_of(machine: EngineSettings, workers: int, row_tokens: int, batch: int
         bucket=int(further.get("reduce_bucket_size", BUCKET)),
         prefetch=int(further.get("stage3_prefetch_bucket_size", PREFETCH)),
         live=int(further.get("stage3_max_live_parameters", LIVE)),
+        deepspeed=bool(machine.deepspeed),
     )

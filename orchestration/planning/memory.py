@@ -1,16 +1,18 @@
 """Memory of a device by item: the bytes of each kind of tensor, and the peak.
 
-States are stored as DeepSpeed 0.19.8 does with the engine's configuration (training/engines/deepspeed.py). This was
-measured on two workers (the cases of tests/orchestration/planning).
+States of several workers are stored as DeepSpeed 0.19.8 does with the engine's configuration
+(training/engines/deepspeed.py), those of a lone worker in flat tensors (training/engines/flat_parameters.py). Both were
+measured on CPUs (the cases of tests/orchestration/planning).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from orchestration.planning.layout import ParallelLayout
 from orchestration.planning.workload import Workload
-from training.specs import LOGITS_AT_ONCE, BlockSpec
+from training.specs import LOGIT_BYTES, TABLE_ROWS, BlockSpec, count_logits_at_once
 
 # elements that are reduced at once if there are no buckets (deepspeed/runtime/engine.py)
 AT_ONCE: Final = 500_000_000
@@ -18,6 +20,9 @@ End = Literal["first", "last"]
 """End of a pipeline. The first stage has the embedding tables and the last one has the heads. A model without a
 pipeline is one stage with both."""
 CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicators take
+# elements of the tensors with equal shapes that LAMB, Adafactor and Muon update together (training/optimizers/steps)
+UPDATED_TOGETHER: Final = 1 << 26
+UPDATED_TOGETHER_ON_CPU: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,8 @@ class DeviceMemory:
     gradients: float
     master: float
     optimizer: float
-    permanent_buffers: float = 0.0  # the bucket of ZeRO-3, and the buffers that offloading copies through
+    # the bucket of ZeRO-3, the buffers that offloading copies through, and the 16-bit gradients that a lone worker adds
+    permanent_buffers: float = 0.0
     gathered: float = 0.0  # ZeRO-3: weights of the layers that are gathered at the moment
     buckets: float = 0.0  # buckets of gradients, in the backward pass
     activations: float = 0.0
@@ -41,6 +47,8 @@ class DeviceMemory:
     table_gradients: float = 0.0
     activation_gradients: float = 0.0  # gradients of activations in a block
     reduction_copies: float = 0.0  # copies of a bucket during reduction, minus the activations that are already freed
+    # a lone worker: gradients of a micro-batch at the end of its backward pass, minus the same activations
+    new_gradients: float = 0.0
     update_copies: float = 0.0  # temporary memory of an update
     cuda_context: float = 0.0
     host: float = 0.0  # offloaded states in host memory, in addition to the device memory
@@ -53,9 +61,8 @@ class DeviceMemory:
     @property
     def peak(self) -> float:
         """Maximum bytes at any time."""
-        back = max(
-            self.logit_slices, self.table_gradients, self.buckets + self.activation_gradients + self.reduction_copies
-        )
+        copies = self.reduction_copies + self.new_gradients  # several workers have the first, a lone one the second
+        back = max(self.logit_slices, self.table_gradients, self.buckets + self.activation_gradients + copies)
         passing = self.gathered + self.activations + self.first_stage_table + self.head_inputs + back
         return self.states + self.permanent_buffers + max(passing, self.update_copies) + self.cuda_context
 
@@ -88,24 +95,44 @@ def tables_of(demand: Workload, layout: ParallelLayout, stage: End) -> int:
     return demand.tables_at(first=alone or stage == "first", last=alone or stage == "last")
 
 
-def device_memory(demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True) -> DeviceMemory:
-    """Memory of a device for sequences of `length` tokens; in a pipeline, of the stage with the highest peak."""
+def device_memory(
+    demand: Workload, layout: ParallelLayout, length: int, *, cuda: bool = True, gpu_memory: float = 0.0
+) -> DeviceMemory:
+    """Memory of a device for sequences of `length` tokens; in a pipeline, of the stage with the highest peak.
+
+    `gpu_memory` is the memory of a GPU in bytes, on which the size of a slice of logits depends; 0: slices as on a CPU.
+    """
     stages: tuple[End, ...] = ("first", "last") if layout.pipeline > 1 else ("first",)
-    return max((memory_at(demand, layout, length, stage, cuda=cuda) for stage in stages), key=lambda one: one.peak)
+    found = (memory_at(demand, layout, length, stage, cuda=cuda, gpu_memory=gpu_memory) for stage in stages)
+    return max(found, key=lambda one: one.peak)
 
 
-def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End, *, cuda: bool = True) -> DeviceMemory:
+def memory_at(
+    demand: Workload, layout: ParallelLayout, length: int, stage: End, *, cuda: bool = True, gpu_memory: float = 0.0
+) -> DeviceMemory:
     """Memory of a device at one end of a pipeline. A CPU is its own host, so that offloaded states stay in its
     memory."""
     weights, size, zero = weights_of(demand, layout, stage), layout.bytes_per_weight, layout.zero
     owned = weights / layout.replicas if zero else weights
     kept_blocks, passing = activations(demand, layout, length, stage, cuda=cuda)
-    of_heads, slices, table_gradients = logits(demand, layout, length)
+    of_heads, slices, table_gradients = logits(demand, layout, length, gpu_memory=gpu_memory)
     lent = 0.0
     if layout.pipeline > 1 and stage == "first":
         of_heads = slices = table_gradients = 0.0
     elif layout.pipeline > 1:
         lent = (size + 4) * demand.borrowed_table / layout.tensor
+    if layout.is_alone:
+        return DeviceMemory(
+            **_states_of_lone_worker(demand, layout, length),
+            activations=kept_blocks,
+            head_inputs=of_heads,
+            logit_slices=slices,
+            table_gradients=table_gradients,
+            activation_gradients=passing,
+            new_gradients=max(0.0, _new_gradients(demand, layout) - kept_blocks - of_heads - passing),
+            update_copies=_update_of_lone_worker(demand, weights, cuda=cuda),
+            cuda_context=CONTEXT if cuda else 0.0,
+        )
     bucket, copies = _buckets(layout, weights)
     # fraction of the backward pass that is done when the first bucket is reduced
     done = min(1.0, layout.bucket / weights)
@@ -149,6 +176,54 @@ def memory_at(demand: Workload, layout: ParallelLayout, length: int, stage: End,
         host=sum(offloaded.values()) - offloaded["buffers"] - on_disk if cuda else 0.0,
         disk=on_disk,
     )
+
+
+def _states_of_lone_worker(demand: Workload, layout: ParallelLayout, length: int) -> dict[str, float]:
+    """Bytes that a process without DeepSpeed stores between two steps.
+
+    In float32, its weights are the flat tensors. In 16 bits, the flat tensors are master weights, and a flat 16-bit
+    tensor takes the gradients of each micro-batch of a step except the first.
+    """
+    weights, size = weights_of(demand, layout), layout.bytes_per_weight
+    return {
+        "weights": size * weights,
+        "gradients": 4 * weights,
+        "master": 4 * weights if layout.mixed else 0.0,
+        "optimizer": 4 * moments(demand, layout, length),
+        "permanent_buffers": size * weights if layout.mixed and _accumulates(demand, layout, length) else 0.0,
+    }
+
+
+def _accumulates(demand: Workload, layout: ParallelLayout, length: int) -> bool:
+    """Whether a step with sequences of `length` tokens has more than one micro-batch; True if no phase has them."""
+    batches = [phase.global_batch_size for phase in demand.recipe.phases if phase.seq_length == length]
+    return not batches or max(batches) > layout.rows
+
+
+def _new_gradients(demand: Workload, layout: ParallelLayout) -> float:
+    """Bytes of new gradients at the end of a backward pass: all 16-bit ones; in float32, they are added as they come.
+
+    The last one is that of the token table, which is a separate tensor until it is added to that of the head.
+    """
+    all_weights = weights_of(demand, layout) if layout.mixed else 0.0
+    return layout.bytes_per_weight * (all_weights + demand.token_table)
+
+
+def _update_of_lone_worker(demand: Workload, weights: float, *, cuda: bool) -> float:
+    """Bytes of temporary tensors in an update of flat tensors.
+
+    AdamW and Lion need up to one tensor as long as the longest flat tensor on a GPU, and two on a CPU. The longest has
+    the matrices of the layers, or the tables. Other optimizers update some tensors together: those of equal shapes, or
+    the token table alone. LAMB and Muon have two copies of these, and the updates of all weights. Adafactor has four
+    copies, or three of a single tensor.
+    """
+    together = min(weights, UPDATED_TOGETHER if cuda else UPDATED_TOGETHER_ON_CPU)
+    if demand.recipe.optimizer.factored_from:
+        return 4 * max(4 * together, 3 * demand.token_table)
+    if demand.recipe.optimizer.is_one_by_one:
+        return 4 * (weights + 2 * max(together, demand.token_table))
+    layers = sum(part.copies * (part.split + part.whole) for part in demand.weights.layers)
+    return (4 if cuda else 8) * max(layers, weights - layers)
 
 
 def moments(demand: Workload, layout: ParallelLayout, length: int, stage: End = "first") -> float:
@@ -345,12 +420,17 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     return of_width + split / layout.tensor
 
 
-def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float, float, float]:
+def logits(
+    demand: Workload, layout: ParallelLayout, length: int, *, gpu_memory: float = 0.0
+) -> tuple[float, float, float]:
     """Bytes of the heads: stored tensors, logits that exist at the same time, and copies of the token table's gradient.
 
     The heads store the features of each target and their gradient. Losses that predict tokens also store a gradient of
     the table in float32. Either the logits of one slice exist at the same time, or all logits. The gradient of the
     table is copied twice: scaled by the gradient of the loss, and in the precision of the table.
+
+    A GPU with `gpu_memory` bytes has larger slices of equal sizes. It also pads the token table to whole tiles,
+    which is a copy until the backward pass.
     """
     trunk, size = demand.recipe.model, layout.bytes_per_weight
     work, total, slices, table_gradients = demand.work(layout.rows / layout.sequence, length), 0.0, 0.0, 0.0
@@ -366,7 +446,12 @@ def logits(demand: Workload, layout: ParallelLayout, length: int) -> tuple[float
                 continue
             total += 4 * answers * trunk.table_width
             table_gradients = max(table_gradients, (4 if size == 4 else 4 + size) * answers * trunk.table_width)
-            at_once = max(LOGITS_AT_ONCE, answers)
+            at_once = max(count_logits_at_once(gpu_memory), answers)
+            if gpu_memory:
+                number = max(1, math.ceil(targets * answers / at_once))
+                padded = size * (answers + TABLE_ROWS) * trunk.table_width if answers % TABLE_ROWS else 0.0
+                slices = max(slices, LOGIT_BYTES * targets * answers / number + padded)
+                continue
             # Logits and their softmax are in float32. In 16 bits, their gradient is stored, too. With several slices,
             # more is stored during the next slice.
             times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5

@@ -4,6 +4,12 @@ The overheads of Sesame were measured on one GPU: the profile of BERT base with 
 timed_steps.py. They predict these steps with an error of at most 25 %. Costs of memory traffic and of matrix products
 scale with the speed of the device. Measure them again after a change that makes the step faster. `ROOFLINE` is for runs
 of other implementations; its values are not fitted to measurements.
+
+All steps were measured with the code of that day: DeepSpeed also for a single worker, unpadded micro-batches of any
+shape, blocks that are not compiled, and slices of 2^23 logits (2^28 in the steps with `_LARGE`, which were not used for
+the calibration). `SESAME` has these overheads, but the slices of today. Nothing is calibrated yet for flat parameters
+without DeepSpeed, compiled blocks, fixed shapes, and attention kernels for sequences of any length with dropout. So a
+single GPU is probably faster than predicted.
 """
 
 from dataclasses import dataclass
@@ -11,6 +17,10 @@ from typing import Final
 
 from orchestration.planning.devices import Device
 
+UNCALIBRATED: Final = (
+    "time: calibrated before single GPUs had compiled blocks, fixed shapes and an engine without DeepSpeed; a run is "
+    "probably faster"
+)
 CALIBRATED: Final = "calibrated on one NVIDIA H200 in bf16, 2026-11-26 (`sesame plan --published`)"
 
 
@@ -28,6 +38,7 @@ class Overheads:
     of_logits: float = 0.0  # float32 elements that go through memory per logit
     of_table: float = 0.0  # number of times that the token table goes through memory in float32 per slice of logits
     slice_launches: int = 0  # operations per slice
+    logits_at_once: int = 0  # logits per slice; 0: those of the device (count_logits_at_once)
     block_launches: int = 45  # operations per block, forward and backward
     launch_s: float = 0.0  # seconds of the host between the starts of two operations; 0: the value of the device
 

@@ -10,7 +10,8 @@ from orchestration.gpus import list_gpus
 from orchestration.planning.devices import DEVICES, UNNAMED, Device, cores, detect_gpu, device_of, measure_cores
 from orchestration.planning.layout import Checkpointing, ParallelLayout, layout_of, near_partition
 from orchestration.planning.memory import DeviceMemory
-from orchestration.planning.overheads import CALIBRATED
+from orchestration.planning.micro_batch import choose_micro_tokens
+from orchestration.planning.overheads import CALIBRATED, UNCALIBRATED
 from orchestration.planning.search import (
     FILLED,
     REFUSED,
@@ -23,6 +24,7 @@ from orchestration.planning.search import (
     layout_in_phase,
     memory_ratio,
     peak_memory,
+    peak_on,
 )
 from orchestration.planning.workload import Workload, workload_of
 from preprocessing.errors import BadInput, ResourceError
@@ -139,10 +141,10 @@ def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadl
     """The estimate of the whole run. With a `budget` in US dollars or a `deadline_s` in seconds, also the layout that
     meets it."""
     demand = workload_of(recipe)
-    layout = _cluster_layout(recipe, cluster, demand)
+    numbered, chosen = resolve_micro_batch(recipe, cluster)
+    layout = _cluster_layout(recipe, numbered, demand)
     device, assumed = _choose_device(recipe, cluster, demand, layout)
     refuse_precision(cluster, device)
-    cuda = device.kind != "cpu"
     own = _cost(demand, cost_layout(demand, layout, device), device)
     devices = max(1, cluster.count_workers(recipe))
     better = tuple(_cost(demand, one, device) for one in find_best_layouts(demand, device, devices, like=layout))
@@ -151,8 +153,15 @@ def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadl
     if not why_not and memory_ratio(needed, device) > REFUSED:
         why_not = _describe_shortage(needed, device)
     kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
+<<<<<<< HEAD
     each = {str(kind): peak_memory(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
     notes = _notes(cluster, device, layout, needed, demand)
+=======
+    each = {str(kind): peak_on(demand, replace(layout, checkpointing=kind), device)[1] for kind in kinds}
+    notes = (*chosen, *_notes(cluster, device, layout, needed))
+    if layout.is_alone and device.kind == "cuda":
+        notes = (*notes, UNCALIBRATED)
+>>>>>>> gpu-plan
     hint = "" if better else _hint(demand, cluster, layout)
     estimate = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better, hint)
     return _find_layout_for_goal(estimate, devices, budget, deadline_s, layout) if budget or deadline_s else estimate
@@ -160,7 +169,7 @@ def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadl
 
 def describe_layout(recipe: Recipe, cluster: Cluster) -> str:
     """The layout of a cluster file for a recipe, in one line."""
-    return _cluster_layout(recipe, cluster, workload_of(recipe)).describe()
+    return _cluster_layout(recipe, resolve_micro_batch(recipe, cluster)[0], workload_of(recipe)).describe()
 
 
 def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: bool = False) -> list[str]:
@@ -171,12 +180,17 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
     on these devices, or the smallest one on more of them. Raises BadInput if the devices lack the precision.
     """
     demand = workload_of(recipe)
-    layout = _cluster_layout(recipe, cluster, demand)
+    numbered, chosen = resolve_micro_batch(recipe, cluster, elsewhere=elsewhere)
+    layout = _cluster_layout(recipe, numbered, demand)
     device, assumed = _choose_device(recipe, cluster, demand, layout, timed=False, elsewhere=elsewhere)
     refuse_precision(cluster, device)
-    _, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
+    _, needed = peak_on(demand, layout, device)
     if memory_ratio(needed, device) <= REFUSED:
+<<<<<<< HEAD
         return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed, demand)]
+=======
+        return [*([assumed] if assumed else []), *chosen, *_notes(cluster, device, layout, needed)]
+>>>>>>> gpu-plan
     assumption = f" ({assumed})" if assumed else ""
     devices = max(1, cluster.count_workers(recipe))
     if best := find_best_layouts(demand, device, devices, count=1, like=layout):
@@ -191,6 +205,28 @@ def refuse_what_cannot_be(recipe: Recipe, cluster: Cluster) -> list[str]:
     """Raises ResourceError if this machine has too few GPUs; otherwise does the same as `refuse_what_does_not_fit`."""
     refuse_missing_gpus(cluster, cluster.count_workers(recipe))
     return refuse_what_does_not_fit(recipe, cluster)
+
+
+def resolve_micro_batch(
+    recipe: Recipe, cluster: Cluster, *, recorded: int = 0, elsewhere: bool = False
+) -> tuple[Cluster, list[str]]:
+    """The cluster with a number instead of `micro_batch_tokens: auto`, and a line that says so.
+
+    `recorded` is the number with which a run began; it is kept if it still fits. Without `auto`, the cluster is
+    unchanged, and there is no line.
+    """
+    if cluster.engine.micro_batch_tokens != "auto":
+        return cluster, []
+    demand = workload_of(recipe)
+    layout = _cluster_layout(recipe, cluster, demand)
+    smallest = replace(layout, micro_tokens=demand.row_tokens(demand.longest.seq_length))
+    device, _ = _choose_device(recipe, cluster, demand, smallest, timed=False, elsewhere=elsewhere)
+    tokens = choose_micro_tokens(demand, layout, device, recorded)
+    used = peak_on(demand, replace(layout, micro_tokens=tokens), device)[1].peak
+    kept = ", as when the run began" if tokens == recorded else ""
+    share = f"{format_bytes(used)} of {format_bytes(device.memory)} by the plan"
+    line = f"micro_batch_tokens: auto -> {tokens:,}{kept} ({share})"
+    return replace(cluster, engine=replace(cluster.engine, micro_batch_tokens=tokens)), [line]
 
 
 def refuse_precision(cluster: Cluster, device: Device) -> None:
@@ -270,7 +306,8 @@ def suggest_settings(recipe: Recipe, cluster: Cluster, used: float, limit: float
     row = demand.row_tokens(length)
 
     def plan_rows(rows: int) -> float:
-        return peak_memory(demand, replace(layout, micro_tokens=rows * row), cuda=cuda)[1].peak
+        one = replace(layout, micro_tokens=rows * row)
+        return peak_memory(demand, one, cuda=cuda, gpu_memory=limit if cuda else 0.0)[1].peak
 
     now = layout_in_phase(layout, demand, demand.longest).rows
     room = FILLED * limit - max(0.0, used - plan_rows(now))
@@ -316,7 +353,7 @@ def _choose_device(
     device, assumed = devices_of(cluster, workers, timed=timed, elsewhere=elsewhere)
     usual, largest = UNNAMED
     is_unnamed = bool(assumed) and device.name == usual
-    if is_unnamed and not has_room(peak_memory(demand, layout, cuda=True)[1], device):
+    if is_unnamed and not has_room(peak_on(demand, layout, device)[1], device):
         return devices_of(cluster, workers, timed=timed, elsewhere=elsewhere, unnamed=largest)
     return device, assumed
 

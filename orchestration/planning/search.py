@@ -38,7 +38,7 @@ class LayoutCandidate:
 def cost_layout(demand: Workload, layout: ParallelLayout, device: Device) -> LayoutCandidate:
     """The memory and the time of a layout in all phases."""
     phases = demand.recipe.phases
-    largest, needed = peak_memory(demand, layout, cuda=device.kind != "cpu")
+    largest, needed = peak_on(demand, layout, device)
     each = [(layout_in_phase(layout, demand, phase), phase.seq_length, phase.global_batch_size) for phase in phases]
     return LayoutCandidate(
         largest,
@@ -49,11 +49,21 @@ def cost_layout(demand: Workload, layout: ParallelLayout, device: Device) -> Lay
     )
 
 
-def peak_memory(demand: Workload, layout: ParallelLayout, *, cuda: bool) -> tuple[ParallelLayout, DeviceMemory]:
-    """The layout with the `rows` of the phase that needs the most memory, and the memory in this phase."""
+def peak_on(demand: Workload, layout: ParallelLayout, device: Device) -> tuple[ParallelLayout, DeviceMemory]:
+    """`peak_memory` on this device, whose memory determines the slices of logits."""
+    return peak_memory(demand, layout, cuda=is_gpu(device), gpu_memory=device.memory if is_gpu(device) else 0.0)
+
+
+def peak_memory(
+    demand: Workload, layout: ParallelLayout, *, cuda: bool, gpu_memory: float = 0.0
+) -> tuple[ParallelLayout, DeviceMemory]:
+    """The layout with the `rows` of the phase that needs the most memory, and the memory in this phase.
+
+    `gpu_memory` is the memory of a GPU in bytes; 0: its heads have the small slices of logits of a CPU.
+    """
     shapes = {(phase.seq_length, phase.global_batch_size): phase for phase in demand.recipe.phases}
     each = [(layout_in_phase(layout, demand, phase), phase.seq_length) for phase in shapes.values()]
-    costs = [(one, device_memory(demand, one, length, cuda=cuda)) for one, length in each]
+    costs = [(one, device_memory(demand, one, length, cuda=cuda, gpu_memory=gpu_memory)) for one, length in each]
     return max(costs, key=lambda one: one[1].peak)
 
 
@@ -110,7 +120,7 @@ def iterate_layouts(demand: Workload, device: Device, devices: int, like: Parall
     batch, layers, gpu = (
         min(phase.global_batch_size for phase in demand.recipe.phases),
         demand.recipe.model.num_hidden_layers,
-        _is_gpu(device),
+        is_gpu(device),
     )
     degrees = [degree for degree in (1, 2, 4, 8) if degree <= min(devices, device.per_node) and gpu] or [1]
     stages = [stages for stages in range(1, layers + 1) if layers % stages == 0 and gpu] or [1]
@@ -120,8 +130,11 @@ def iterate_layouts(demand: Workload, device: Device, devices: int, like: Parall
             continue
         piped = pipeline > 1
         zeros, offloads = ((1,), (False,)) if piped else ((1, 2, 3), (False, True) if gpu else (False,))
+        is_lone = data * tensor * pipeline == 1 and like.precision != "fp16" and not like.deepspeed
         sizes = list(_micro_tokens(demand, data, MOST_ROWS_PIPED if piped else MOST_ROWS))
         for zero, checkpointing, tokens, offload in product(zeros, get_args(Checkpointing), sizes, offloads):
+            if is_lone and not offload and zero != (like.zero or 1):  # ZeRO divides nothing: all stages are equal
+                continue
             yield ParallelLayout(
                 data=data,
                 tensor=tensor,
@@ -137,10 +150,11 @@ def iterate_layouts(demand: Workload, device: Device, devices: int, like: Parall
                 bucket=like.bucket,
                 prefetch=like.prefetch,
                 live=like.live,
+                deepspeed=like.deepspeed,
             )
 
 
-def _is_gpu(device: Device) -> bool:
+def is_gpu(device: Device) -> bool:
     return device.kind != "cpu"
 
 
@@ -168,9 +182,9 @@ def find_best_layouts(
     """
     best: dict[tuple[int, int, int, str, bool], LayoutCandidate] = {}
     for layout in iterate_layouts(
-        demand, device, devices, like or ParallelLayout(precision="bf16" if _is_gpu(device) else "fp32")
+        demand, device, devices, like or ParallelLayout(precision="bf16" if is_gpu(device) else "fp32")
     ):
-        if find_conflict(layout, demand) or not has_room(peak_memory(demand, layout, cuda=_is_gpu(device))[1], device):
+        if find_conflict(layout, demand) or not has_room(peak_on(demand, layout, device)[1], device):
             continue
         choice = cost_layout(demand, layout, device)
         key = (layout.tensor, layout.pipeline, layout.zero, layout.checkpointing, layout.offload)

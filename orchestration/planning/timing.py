@@ -19,7 +19,7 @@ from orchestration.planning.layout import ParallelLayout
 from orchestration.planning.memory import persistent, weights_of
 from orchestration.planning.overheads import TENSORS, Overheads, sesame_overheads
 from orchestration.planning.workload import Workload
-from training.specs import LOGITS_AT_ONCE, BlockSpec
+from training.specs import BlockSpec, count_logits_at_once
 
 # Elements that unfused operations read and write, per element of a block's state, forward and backward: norms,
 # residuals, dropouts, bias, activation and their gradients.
@@ -264,11 +264,12 @@ def _heads(
     """Seconds of the heads of a micro-batch, without their products. These are the memory traffic of the logits and of
     the token table for each slice of logits, and the launches of each slice."""
     trunk, work, speed, total = demand.recipe.model, demand.work(rows, length), device.bandwidth * MEMORY_REACH, 0.0
+    at_once = code.logits_at_once or count_logits_at_once(device.memory if device.kind == "cuda" else 0.0)
     for loss in demand.recipe.losses:
         if not loss.names_tokens:
             continue
         answers, targets = trunk.answers(demand.vocab_size) / layout.tensor, loss.targets(work)
-        slices = 1 if loss.kept_logits else math.ceil(targets * answers / max(LOGITS_AT_ONCE, answers))
+        slices = 1 if loss.kept_logits else math.ceil(targets * answers / max(at_once, answers))
         table = 4 * answers * trunk.table_width * code.of_table
         by_memory = (targets * answers * 4 * code.of_logits + slices * table) / speed
         total += max(by_memory, slices * code.slice_launches * code.launch_s)

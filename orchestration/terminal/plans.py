@@ -33,6 +33,7 @@ MEMORY = {  # items of the memory (planning.DeviceMemory)
     "table_gradients": "gradient of the token table",
     "activation_gradients": "gradients of activations",
     "reduction_copies": "copies of gradients during their reduction",
+    "new_gradients": "gradients of a micro-batch",
     "update_copies": "temporary tensors of the update",
     "cuda_context": "CUDA and its libraries",
     "host": "offloaded to the host",

@@ -69,7 +69,7 @@ def finetune_task(
     dev = dev_of(items)
 
     def score(model: TaskModel) -> float:
-        model_outputs = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_batch_tokens)
+        model_outputs = outputs(model, others[dev].examples, torch.device(machine.device), machine.micro_tokens)
         answers = task.predictions(items[dev], others[dev], model_outputs)
         fitted = task.fit_threshold(dev, items[dev], answers)[0] if isinstance(task, FittedTask) else task
         return sign_of_metric(task.metrics[0]) * fitted.scores(items[dev], answers)[task.metrics[0]]
@@ -88,7 +88,7 @@ def finetune_task(
         model = TaskModel(trunk, targets, rows + inserts, tuning.seed, **more)
         random = [] if net.weights is None else model.take_over(net.weights)
         engine = engine_of(model, tuning.optim(steps), machine, groups(model, tuning))
-        train_head(engine, train.examples, tuning, machine.micro_batch_tokens, step, best.is_over if best else never)
+        train_head(engine, train.examples, tuning, machine.micro_tokens, step, best.is_over if best else never)
     taken = best.take(model) if best else None
     weights = taken or (whole_state(engine) if keep or save else {})
     if keep:

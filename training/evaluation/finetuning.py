@@ -48,7 +48,7 @@ def finetune(
         model = TaskModel(spec.model, targets, spec.vocab_size, seed)
         random = [] if weights is None else model.take_over(weights)
         engine = engine_of(model, tuning.optim(tuning.max_steps), machine, groups(model, tuning))
-        train_head(engine, train, tuning, machine.micro_batch_tokens, lambda done, _: on_step(done))
+        train_head(engine, train, tuning, machine.micro_tokens, lambda done, _: on_step(done))
     log_p = np.empty((len(task.test), len(task.classes)), np.float32)
     for numbers, heads in outputs(model, examples_of(task.test), torch.device(machine.device)):
         log_p[list(numbers)] = heads["row_label"].log_softmax(-1).numpy()

@@ -249,9 +249,9 @@ def _micro_tokens(
     """Tokens per micro-batch. The training loop counts decoder tokens only, so the number is scaled down to leave
     room for the encoder's tokens."""
     if not form.trunk.reads_source:
-        return machine.micro_batch_tokens
+        return machine.micro_tokens
     read, wrote = sum(map(len, questions)), sum(map(len, answers))
-    return max(1, machine.micro_batch_tokens * wrote // max(1, read + wrote))
+    return max(1, machine.micro_tokens * wrote // max(1, read + wrote))
 
 
 def _fit_weights(net: EvaluatedModel, form: PromptFormat, model: TaskModel) -> Mapping[str, torch.Tensor]:

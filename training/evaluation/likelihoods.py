@@ -32,7 +32,7 @@ def evaluate_likelihoods(
     too long for it.
     """
     machine = machine or EngineSettings()
-    reader = CausalLikelihood(model_of(net, seed, machine), net.vocab, machine.micro_batch_tokens, on_step)
+    reader = CausalLikelihood(model_of(net, seed, machine), net.vocab, machine.micro_tokens, on_step)
     scores, predictions, notes = dict[str, Mapping[str, float]](), dict[str, Sequence[Any]](), list(which_of(net))
     units, constants = dict[str, Sequence[float]](), dict[str, str]()
     train, example = items.get("train", ()), ""

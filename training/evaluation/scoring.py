@@ -30,7 +30,7 @@ def add_predictions(
     train = items.get("train", ())
     units, constants = dict[str, Sequence[float]](), dict[str, str]()
     outputs_by_split = {
-        split: list(outputs(model, encoded_items.examples, torch.device(machine.device), machine.micro_batch_tokens))
+        split: list(outputs(model, encoded_items.examples, torch.device(machine.device), machine.micro_tokens))
         for split, encoded_items in encoded.items()
     }
     if isinstance(task, FittedTask):

@@ -26,7 +26,15 @@ from training.specs.attention_window import (
     SlidingWindow,
 )
 from training.specs.blocks import BlockSpec
-from training.specs.buffers import BUCKET, LIVE, LOGITS_AT_ONCE, PREFETCH, TABLE_ROWS, count_logits_at_once
+from training.specs.buffers import (
+    BUCKET,
+    LIVE,
+    LOGIT_BYTES,
+    LOGITS_AT_ONCE,
+    PREFETCH,
+    TABLE_ROWS,
+    count_logits_at_once,
+)
 from training.specs.counts import count_weights
 from training.specs.decoder import Decoder
 from training.specs.disentangled import DisentangledAttentionSpec, DisentangledPositions
@@ -80,6 +88,7 @@ __all__ = [
     "BUCKET",
     "LIVE",
     "LOGITS_AT_ONCE",
+    "LOGIT_BYTES",
     "POSITIONS",
     "PREFETCH",
     "TABLES",

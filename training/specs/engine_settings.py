@@ -1,7 +1,7 @@
 """Phases of a recipe, and engine settings of a cluster file. This module does not import torch."""
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from preprocessing.folders import is_address
 from preprocessing.spec import ScaleOverrides, key, require, spec
@@ -9,7 +9,13 @@ from training.specs.deepspeed_keys import check_effect, check_further
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Offload = Literal["none", "cpu", "nvme"]
+<<<<<<< HEAD
 Fp8Recipe = Literal["none", "tensorwise", "rowwise"]
+=======
+Auto = Literal["auto"]
+AUTO_TOKENS: Final = {"cpu": 16_384, "cuda": 65_536}
+"""`micro_batch_tokens: auto` of evaluations and of fine-tuning. A job chooses the number of a training by its plan."""
+>>>>>>> gpu-plan
 ActivationCheckpointing = Literal["none", "full", "selective"]
 
 
@@ -81,9 +87,9 @@ class EngineSettings:
         default="fp32", doc="Precision of weights and activations; fp16 uses a dynamic loss scale."
     )
     zero_stage: Literal[0, 1, 2, 3] = key(default=2, doc="ZeRO stage of DeepSpeed.")
-    micro_batch_tokens: int = key(
+    micro_batch_tokens: int | Auto = key(
         default=16_384,
-        doc="Tokens per micro-batch and worker, in micro_batch_tokens / seq_length sequences.",
+        doc="Tokens per micro-batch and worker, in whole sequences; auto: as many as fit by `sesame plan`.",
     )
     # `fixed`: unpadded sequences, then filler that no loss counts
     padding: Literal["auto", "padded", "unpadded", "fixed"] = key(
@@ -136,7 +142,9 @@ class EngineSettings:
     )
 
     def __post_init__(self) -> None:
-        require(self.micro_batch_tokens >= 1, "micro_batch_tokens", self.micro_batch_tokens, "at least 1 token")
+        tokens = self.micro_batch_tokens
+        is_positive = isinstance(tokens, int) and tokens >= 1
+        require(tokens == "auto" or is_positive, "micro_batch_tokens", tokens, "auto, or at least 1 token")
         require(
             self.init_timeout_seconds >= 1,
             "init_timeout_seconds",
@@ -229,6 +237,11 @@ class EngineSettings:
             low = "0 or 1 with pipeline parallelism: 2 and 3 would exchange gradients at each micro-batch"
             require(self.zero_stage <= 1, "zero_stage", self.zero_stage, low)
             require(self.precision != "fp16", "precision", self.precision, "fp32 or bf16 with pipeline parallelism")
+
+    @property
+    def micro_tokens(self) -> int:
+        """`micro_batch_tokens` as a number; instead of `auto`, that of evaluations and of fine-tuning."""
+        return AUTO_TOKENS[self.device] if self.micro_batch_tokens == "auto" else self.micro_batch_tokens
 
     def is_alone(self, workers: int) -> bool:
         """Whether a run with this number of workers is one process without DeepSpeed.

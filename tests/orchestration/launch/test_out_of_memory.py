@@ -165,6 +165,16 @@ def test_error_suggests_a_size_and_how_to_resume() -> None:
     assert raised.value.exit_code == 4
 
 
+def test_error_of_a_chosen_micro_batch_names_a_number_instead_of_auto() -> None:
+    """A command with `auto` would choose the same number again."""
+    recipe, cluster = load("bert_base"), planning.resolve_micro_batch(load("bert_base"), load_cluster("one_gpu"))[0]
+    with pytest.raises(ResourceError) as raised, advise_on_memory(recipe, cluster, is_chosen=True):
+        raise OutOfMemory("run: worker 0 ran out of memory", 82 * GB, 80 * GB)
+    message = str(raised.value)
+    assert "; `auto` chose this number by the plan, which counts too little memory here; " in message
+    assert suggested_tokens(message) < cluster.engine.micro_tokens
+
+
 # Killed by the kernel
 
 

@@ -54,7 +54,7 @@ def test_planned_micro_batch_has_the_sequences_of_the_loader(name: str) -> None:
         row |= {"source_input_ids": np.arange(64)}
     loader = Loader({}, (phase,), machine, pad=0, rank=0, world=2)
     batches = loader._micro([row] * 20, 64, 40)  # type: ignore[list-item]
-    rows = demand.micro_rows(machine.micro_batch_tokens, phase, 2)
+    rows = demand.micro_rows(machine.micro_tokens, phase, 2)
     assert rows == len(batches[0]["lengths"]) == (5 if name in TWO_SIDED else 10)
     layout = layout_of(machine, 2, demand.row_tokens(64), 48)
     assert (layout.rows, layout_in_phase(layout, demand, phase).rows) == (rows, rows)
@@ -64,7 +64,7 @@ def test_t5_sequences_count_twice_in_a_micro_batch() -> None:
     demand, cluster = workload_of(load("t5_base")), load_cluster("8xh100")
     length = demand.longest.seq_length
     own = planning.estimate_run(demand.recipe, cluster).own.choice.layout
-    assert own.rows == min(cluster.engine.micro_batch_tokens // (2 * length), demand.longest.global_batch_size // 8)
+    assert own.rows == min(cluster.engine.micro_tokens // (2 * length), demand.longest.global_batch_size // 8)
     fits = planning.suggest_settings(demand.recipe, load_cluster("one_gpu"), 90e9, 80e9)
     assert int(fits.rpartition("micro_batch_tokens=")[2].split(";")[0]) % (2 * length) == 0
 
@@ -77,7 +77,7 @@ def test_each_phase_has_its_own_micro_batch_and_the_largest_memory_counts() -> N
     rows = [layout_in_phase(layout, demand, phase).rows for phase in recipe.phases]
     assert rows == [512, 1]
     assert own.choice.layout.rows == 512
-    alone = planning.device_memory(demand, replace(layout, rows=512), 128)
+    alone = planning.device_memory(demand, replace(layout, rows=512), 128, gpu_memory=80e9)
     assert own.choice.memory.peak == alone.peak > 4 * planning.device_memory(demand, layout, 512).peak
     assert [
         micro_batches(layout_in_phase(layout, demand, phase), phase.global_batch_size) for phase in recipe.phases

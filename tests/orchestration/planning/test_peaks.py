@@ -69,13 +69,14 @@ def small_recipe(name: str) -> Recipe:
 
 def peak(recipe: Recipe, folder: Path) -> float:
     """Return the peak bytes of a second forward and backward pass, including memory that the first pass left."""
+    alive = Alive()  # first: it must count only tensors that are newer
     batch = collate_unpadded(made_up(recipe, small_vocab(recipe, folder), ROWS, LENGTH))
     model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0)
     engine, weights = (
         LocalEngine(model, recipe.optimizer, EngineSettings()),
         {one.kind: one.weight for one in model.spec.losses},
     )
-    with (alive := Alive()):
+    with alive:
         for _ in range(2):
             gc.collect()
             alive.most = alive.bytes
@@ -91,11 +92,10 @@ def test_planned_peak_matches_a_measured_pass(name: str, tmp_path: Path) -> None
     """The plan once omitted losses that keep whole logits, and assumed that attention windows copy no keys."""
     recipe = small_recipe(name)
     plan = device_memory(workload_of(recipe), ParallelLayout(rows=ROWS, zero=0, precision="fp32"), LENGTH, cuda=False)
-    passing = (
-        plan.activations + plan.head_inputs + max(plan.logit_slices, plan.table_gradients, plan.activation_gradients)
-    )
+    back = max(plan.logit_slices, plan.table_gradients, plan.activation_gradients + plan.new_gradients)
+    passing = plan.activations + plan.head_inputs + back
     found = peak(recipe, tmp_path) / (plan.weights + plan.gradients + passing)
-    assert 0.7 < found < 1.05
+    assert 0.7 < found < 1.1
 
 
 @pytest.mark.parametrize(

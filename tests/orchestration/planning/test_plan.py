@@ -372,7 +372,7 @@ def test_largest_model_gets_a_layout_that_fits() -> None:
 def test_recipe_that_does_not_fit_is_refused_with_a_layout_that_fits() -> None:
     cluster = load_cluster("one_gpu", ["cluster.gpu_type=h100"])
     with pytest.raises(
-        ResourceError, match=r"each device needs 5\.\d TB, most of it activations .* cluster\.num_workers=\d+"
+        ResourceError, match=r"each device needs 4\.\d TB, most of it optimizer .* cluster\.num_workers=\d+"
     ):
         planning.refuse_what_does_not_fit(load("gpt3_175b"), cluster)
     planning.refuse_what_does_not_fit(load("gpt2"), cluster)
