@@ -153,15 +153,10 @@ def estimate_run(recipe: Recipe, cluster: Cluster, *, budget: float = 0.0, deadl
     if not why_not and memory_ratio(needed, device) > REFUSED:
         why_not = _describe_shortage(needed, device)
     kinds: tuple[Checkpointing, ...] = get_args(Checkpointing)
-<<<<<<< HEAD
-    each = {str(kind): peak_memory(demand, replace(layout, checkpointing=kind), cuda=cuda)[1] for kind in kinds}
-    notes = _notes(cluster, device, layout, needed, demand)
-=======
     each = {str(kind): peak_on(demand, replace(layout, checkpointing=kind), device)[1] for kind in kinds}
-    notes = (*chosen, *_notes(cluster, device, layout, needed))
+    notes = (*chosen, *_notes(cluster, device, layout, needed, demand))
     if layout.is_alone and device.kind == "cuda":
         notes = (*notes, UNCALIBRATED)
->>>>>>> gpu-plan
     hint = "" if better else _hint(demand, cluster, layout)
     estimate = RunEstimate(recipe, cluster, demand, device, assumed, own, why_not, notes, each, better, hint)
     return _find_layout_for_goal(estimate, devices, budget, deadline_s, layout) if budget or deadline_s else estimate
@@ -186,11 +181,7 @@ def refuse_what_does_not_fit(recipe: Recipe, cluster: Cluster, *, elsewhere: boo
     refuse_precision(cluster, device)
     _, needed = peak_on(demand, layout, device)
     if memory_ratio(needed, device) <= REFUSED:
-<<<<<<< HEAD
-        return [*([assumed] if assumed else []), *_notes(cluster, device, layout, needed, demand)]
-=======
-        return [*([assumed] if assumed else []), *chosen, *_notes(cluster, device, layout, needed)]
->>>>>>> gpu-plan
+        return [*([assumed] if assumed else []), *chosen, *_notes(cluster, device, layout, needed, demand)]
     assumption = f" ({assumed})" if assumed else ""
     devices = max(1, cluster.count_workers(recipe))
     if best := find_best_layouts(demand, device, devices, count=1, like=layout):

@@ -9,13 +9,10 @@ from training.specs.deepspeed_keys import check_effect, check_further
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Offload = Literal["none", "cpu", "nvme"]
-<<<<<<< HEAD
 Fp8Recipe = Literal["none", "tensorwise", "rowwise"]
-=======
 Auto = Literal["auto"]
 AUTO_TOKENS: Final = {"cpu": 16_384, "cuda": 65_536}
 """`micro_batch_tokens: auto` of evaluations and of fine-tuning. A job chooses the number of a training by its plan."""
->>>>>>> gpu-plan
 ActivationCheckpointing = Literal["none", "full", "selective"]
 
 
