@@ -614,8 +614,10 @@ def test_programming_error_keeps_its_traceback(monkeypatch):
 def test_check_prints_its_result_and_the_next_command(capsys):
     assert main(["check", "bert_base", "--cluster", "one_gpu"]) == 0
     first, layout, *notes, second = capsys.readouterr().out.splitlines()
-    assert layout == "layout  1 device: data 1, bf16, ZeRO 2, micro-batch 128"
+    assert layout == "layout  1 device: data 1, bf16, micro-batch 256"
     assert first.startswith("ok  bert_base  1,000,000 steps, 4.3e10 tokens, 1 worker of cluster")
+    *notes, chosen = notes
+    assert chosen.startswith("micro_batch_tokens: auto -> 131,584 (")
     assert all("assumed" in note for note in notes)  # about the GPU, if this machine has none
     assert second == "next  sesame run bert_base --cluster one_gpu"
 
