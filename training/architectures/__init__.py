@@ -4,7 +4,8 @@ Read backbone.py (the common base class), then layout.py, attention.py, feed_for
 (BERT, GPT). made.py creates modules from the tensors that an architecture declares. host_columns.py reads columns of a
 batch without waiting for a device. encoder_decoder.py (BART, T5, MASS), relative.py (Transformer-XL),
 two_stream.py (XLNet), disentangled.py (DeBERTa) and generator_discriminator.py (ELECTRA) build on them. cache.py
-contains the key-value cache for generation. training/specs/ defines the keys of each architecture.
+contains the key-value cache for generation. kernels.py and float8.py try kernels of GPUs before a run uses them.
+training/specs/ defines the keys of each architecture.
 """
 
 from typing import Final
