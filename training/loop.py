@@ -157,7 +157,7 @@ class Pretraining:
         self.first_step = self.saved_step = self.state.step
         self.unread: list[Update] = []  # updates whose results were not read, because that waits for the device
         self.saver = resources.enter_context(closing(_saver(run, engine)))
-        probe = HostBoundProbe() if run.engine.device == "cuda" else None
+        probe = HostBoundProbe(torch.cuda.Event) if run.engine.device == "cuda" else None
         self.meter = Meter(run.model, run.vocab_size, _peak(run, engine), probe)
         resources.enter_context(observe_phases(*self.meter.observers))
         self.tally = MetricsTally(engine)

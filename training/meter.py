@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Final, Protocol
 
-import torch
-
 from training.specs import Architecture, BatchWork
 
 PEAK_BF16: Final[Mapping[str, float]] = {  # dense FLOP/s: half of the values with sparsity in the data sheets of NVIDIA
@@ -82,7 +80,7 @@ class HostBoundProbe:
     such phase, it asks whether the device has passed the mark. Neither call waits for the device.
     """
 
-    def __init__(self, make_event: Callable[[], DeviceEvent] = torch.cuda.Event) -> None:
+    def __init__(self, make_event: Callable[[], DeviceEvent]) -> None:
         self.probes, self.idle = 0, 0
         self._make_event = make_event
         self._event: DeviceEvent | None = None  # made at the first mark, because the engine selects the device

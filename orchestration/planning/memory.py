@@ -19,6 +19,7 @@ AT_ONCE: Final = 500_000_000
 End = Literal["first", "last"]
 """End of a pipeline. The first stage has the embedding tables and the last one has the heads. A model without a
 pipeline is one stage with both."""
+NOISE: Final = 2  # bytes of dropout's random numbers per element on a CPU (training/architectures/dropout.py)
 CONTEXT: Final = 1.5e9  # bytes of a GPU that CUDA, its libraries and communicators take
 # elements of the tensors with equal shapes that LAMB, Adafactor and Muon update together (training/optimizers/steps)
 UPDATED_TOGETHER: Final = 1 << 26
@@ -387,7 +388,7 @@ def activations(
         inner = stack.feed_forward.passing * stack.inner / layout.tensor
         gradients = stack.tokens * (inner + 2 * stack.width) * size
         passing = max(passing, gradients + (block if layout.checkpointing == "full" else 0.0))
-    mask = size if not cuda else 1
+    mask = 1 if cuda else NOISE
     tokens = sum(stack.tokens for stack in stacks)
     dropped = mask if any(stack.dropout for stack in stacks) else 0
     embedded = tokens * demand.recipe.model.table_width * (size + dropped)
@@ -397,11 +398,11 @@ def activations(
 def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool) -> float:
     """Bytes of activations that one block stores for its backward pass (measured by the saved tensors of torch).
 
-    On a CPU, a tensor with dropout stores a mask of its own precision, and attention dropout stores three score
-    matrices. On a GPU a mask element has one byte, and the kernels store no scores.
+    On a CPU, a tensor with dropout stores two bytes of noise per element, and attention dropout stores one score matrix
+    in float32, otherwise three. On a GPU a mask element has one byte, and the kernels store no scores.
     """
     size, sublayers = layout.bytes_per_weight, stack.attentions + 1
-    mask = 1 if cuda else size
+    mask = 1 if cuda else NOISE
     dropped = mask * sublayers if stack.dropout else 0
     of_width = stack.tokens * stack.width * (stack.kept_by_norms * size + dropped)
     # If no kernel supports attention dropout, a CPU computes attention in float32.
@@ -415,7 +416,10 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     if layout.checkpointing == "none":
         num_scores, other = stack.scores, 0
         if stack.attention_dropout and (not cuda or stack.scores):
-            num_scores, other = max(num_scores, 3), 3
+            # unpadded attention in float32 stores the weights only (training/architectures/dropout_attention.py)
+            is_plain = stack.attention.key_value_width == stack.attention.inner and stack.attention.window is None
+            stored = 1 if size == 4 and is_plain and not (cuda or stack.scores) else 3
+            num_scores, other = max(num_scores, stored), stored
         split += stack.heads * (num_scores * stack.pairs + other * stack.source_pairs) * core
     return of_width + split / layout.tensor
 

@@ -52,6 +52,7 @@ class FlatParameters:
             for group, flat in zip(members, self.groups, strict=True)
         ]
         self.dtype = next(model.parameters()).dtype
+        self.is_mixed = self.dtype != self.groups[0].weights.dtype  # whether master weights are separate
         # in the order of the model, for the norm of the gradient
         view_of = {
             name: view for flat in self.groups for name, view in zip(flat.names, flat.gradient_views, strict=True)
@@ -68,7 +69,7 @@ class FlatParameters:
 
         In float32, autograd has added them there.
         """
-        if self.dtype == torch.float32:
+        if not self.is_mixed:
             return
         if not self._is_first and not self._added:
             self._added = _empty_like(self.groups, self.dtype)
@@ -91,7 +92,7 @@ class FlatParameters:
     def clear(self) -> None:
         """Begin a new update, with gradients of 0."""
         self._is_first = True
-        if self.dtype == torch.float32:
+        if not self.is_mixed:
             for flat in self.groups:
                 flat.gradient.zero_()
                 for parameter, view in zip(flat.parameters, flat.gradient_views, strict=True):
@@ -100,7 +101,7 @@ class FlatParameters:
     @torch.no_grad()
     def publish(self) -> None:
         """Copy the master weights to the parameters of the model, if these have another precision."""
-        if self.dtype != torch.float32:
+        if self.is_mixed:
             for flat in self.groups:
                 torch._foreach_copy_(list(flat.parameters), list(flat.views))
 
@@ -135,8 +136,9 @@ def _split(group: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
 
 def _flatten(members: Sequence[tuple[str, nn.Parameter]]) -> FlatGroup:
     """Move parameters into a new flat tensor. Parameters in 16 bits keep their own memory."""
-    size, device = sum(parameter.numel() for _, parameter in members), members[0][1].device
-    weights, gradient = (torch.zeros(size, dtype=torch.float32, device=device) for _ in range(2))
+    size, first = sum(parameter.numel() for _, parameter in members), members[0][1]
+    dtype = torch.promote_types(first.dtype, torch.float32)  # float64 stays as it is
+    weights, gradient = (torch.zeros(size, dtype=dtype, device=first.device) for _ in range(2))
     views, gradient_views, at = [], [], 0
     for _, parameter in members:
         within = slice(at, at + parameter.numel())
@@ -144,7 +146,7 @@ def _flatten(members: Sequence[tuple[str, nn.Parameter]]) -> FlatGroup:
         views.append(weights[within].view(parameter.shape))
         gradient_views.append(gradient[within].view(parameter.shape))
         views[-1].copy_(parameter.detach())
-        if parameter.dtype == torch.float32:
+        if parameter.dtype == dtype:
             parameter.data = views[-1]
     names, parameters = zip(*members, strict=True)
     flat = nn.Parameter(weights)

@@ -41,7 +41,9 @@ class LocalEngine(Generic[M]):
         if any(weight.is_meta for weight in model.parameters()):
             assert isinstance(model, Model)
             materialize(model, lambda value: nn.Parameter(value.to(self.device, dtype)))
-        self.model, self.clip = model.to(self.device, dtype), spec.max_grad_norm or math.inf
+        self.model, self.clip = model.to(self.device), spec.max_grad_norm or math.inf
+        if dtype != torch.float32:  # else the model keeps its precision, which may be float64
+            model.to(dtype)
         self.uploader = Uploader(self.device)
         self.call: Callable[[DeviceBatch], dict[str, Score]] = model
         if machine.cuda_graphs and self.device.type == "cuda":

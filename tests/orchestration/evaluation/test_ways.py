@@ -20,6 +20,7 @@ from orchestration.progress import ignore_progress
 from orchestration.reports import PREDICTIONS
 from preprocessing.errors import BadInput
 from tests.orchestration.evaluation.runs import finished_run, write_reviews
+from training.architectures import dropout, dropout_attention
 from training.evaluation.tasks.part import Way
 from training.finetuning import loop
 from training.specs import EngineSettings
@@ -110,6 +111,9 @@ def no_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Dropout, "forward", lambda self, x: x)
     monkeypatch.setattr(torch.nn.functional, "dropout", lambda x, *given, **more: x)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", undropped)
+    monkeypatch.setattr(dropout.Dropout, "forward", lambda self, x: x)
+    monkeypatch.setattr(dropout_attention, "find_limit", lambda p: dropout.find_limit(0.0))
+    monkeypatch.setattr(dropout_attention, "find_keep_rate", lambda p: 1.0)
 
 
 @each_method

@@ -131,7 +131,7 @@ def largest_error(
     for number, step in enumerate(steps):
         gradient = batches[number % len(batches)]
         for name, one in gradient.items():
-            ours[name].grad = one.clone()
+            ours[name].grad.copy_(one)
         engine.step(rate_at(optim, phases, step))
         papers.step(shrunk.separate_tensors(gradient), plain.rate(paper, step))
         worst = max(worst, relative_error(engine, papers, start, set(gradient)))
