@@ -82,7 +82,7 @@ def step_of(engine: LocalEngine[Model], name: str, rows: int, length: int) -> St
 
     def step() -> None:
         scores = engine.forward(batch)
-        terms = [weight * scores[kind].loss / max(1, int(scores[kind].count or 0)) for kind, weight in weights.items()]
+        terms = [weight * scores[kind].loss / max(1, scores[kind].count) for kind, weight in weights.items()]
         engine.backward(torch.stack(terms).sum())
         engine.step(1e-4)
 

@@ -29,7 +29,7 @@ from training.optimizers import rate_at
 from training.profiler import Profiler, observe_phases, record_phase, time_items
 from training.run import CHECKPOINTS, Run
 from training.saver import Saver, SaverVotes
-from training.score import Score
+from training.score import UNCOUNTED, Score
 from training.spikes import highest_loss, remember_update, skip_spikes, spikes_of
 from training.state import State, TrainingResult
 from training.step_work import StepWork, measure_step
@@ -480,7 +480,7 @@ def _check_counts(losses: Sequence[Loss], batch: Batch, scores: Mapping[str, Sco
     """Raise MiscountedLoss if a loss and its head count different targets, which would make the mean loss wrong."""
     for loss in losses:
         counted, scored = loss.count(batch), scores[loss.kind].count
-        if scored is not None and counted != scored:
+        if counted != scored and scored != UNCOUNTED:
             raise MiscountedLoss(
                 f"{inspect.getfile(type(loss))}: loss {loss.kind} counts {counted} targets in a micro-batch, but its "
                 f"head scores {scored}; correct `count` in this file, or the head of the loss"

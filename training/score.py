@@ -1,8 +1,11 @@
 """The result of a head: a sum and a count."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from torch import Tensor
+
+UNCOUNTED: Final = -1
+"""The number of targets of a score whose head does not run again for each batch, as in a CUDA graph."""
 
 
 class Score(NamedTuple):
@@ -12,8 +15,8 @@ class Score(NamedTuple):
     """
 
     loss: Tensor  # float32 []: the minimized loss in nats, summed over the targets
-    # number of targets; a tensor on the device if the host does not know it, None if nobody does; hides tuple.count
-    count: int | Tensor | None  # type: ignore[assignment]
+    # number of targets; a tensor on the device if the host does not know it; hides tuple.count
+    count: int | Tensor  # type: ignore[assignment]
     correct: Tensor  # int64 []: targets that got the highest score
     metrics: dict[str, Tensor] = {}  # noqa: RUF012  # never modified; further scalar sums over the targets, by name
     z_loss: Tensor | None = None  # float32 []: the z-loss in `loss`, if it has one

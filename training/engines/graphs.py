@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from training.architectures import DeviceBatch
 from training.engines.upload import ON_HOST
-from training.score import Score
+from training.score import UNCOUNTED, Score
 
 log = logging.getLogger(__name__)
 
@@ -126,4 +126,5 @@ def _tensors_of(score: Score) -> list[tuple[str, Tensor]]:
 
 def _score_of(tensors: dict[str, Tensor]) -> Score:
     metrics = {name.removeprefix("metrics."): x for name, x in tensors.items() if name.startswith("metrics.")}
-    return Score(tensors["loss"], tensors.get("count"), tensors["correct"], metrics, tensors.get("z_loss"))
+    count = tensors.get("count", UNCOUNTED)
+    return Score(tensors["loss"], count, tensors["correct"], metrics, tensors.get("z_loss"))
