@@ -1,6 +1,6 @@
 """Operators of a training step, counted on a CPU: what a GPU would be asked to launch, copy and wait for.
 
-    python benchmarks/operators.py [NAME ...] [--rows N] [--length N] [--json]
+    python -m benchmarks.operators [NAME ...] [--rows N] [--length N] [--json]
 
 A step of each recipe at its published size, in bf16, with two micro-batches of the shape that one GPU would have
 (`engine.padding: fixed`), in the engine of one process. An operator is a call of torch's dispatcher that computes;
@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.step import made_up, small_vocab
 from orchestration.config import load
 from preprocessing.fixed_shapes import RowSizes, choose_shape, make_batches
 from preprocessing.tokenization import table_rows
+from training.architectures.dropout import Dropout
 from training.engines import LocalEngine
 from training.model import Model
 from training.specs import EngineSettings
@@ -60,6 +62,7 @@ class Count(TorchDispatchMode):
 def count_step(name: str, rows: int, length: int) -> dict[str, dict[str, int]]:
     """The operators of a micro-batch, of a step's update, and of a step with two micro-batches."""
     recipe = load(name)
+    Dropout.forward = nn.Dropout.forward  # type: ignore[method-assign]  # as on a GPU
     with tempfile.TemporaryDirectory() as room:
         vocab = small_vocab(recipe, Path(room))
         sequences = made_up(recipe, vocab, 2 * rows, length)
