@@ -190,12 +190,20 @@ def attention_mask(batch: Mapping[str, Tensor], rows: BatchLayout) -> Tensor:
 def ways_of(batch: Mapping[str, Tensor], rows: BatchLayout) -> tuple[Tensor, ...]:
     """Indices of the sequences with increasing positions, then of those with decreasing ones; empty if all increase."""
     position, device = host_of(batch, "positions").ravel(), batch["positions"].device
-    first_at_B, second = host_of(batch, "first_at"), (host_of(batch, "lengths") > 1).astype(np.int64)
-    is_down_B = position[first_at_B + second] < position[first_at_B]
+    first_at_B, second_B = starts_of(batch, rows), (host_of(batch, "lengths") > 1).astype(np.int64)
+    is_down_B = position[first_at_B + second_B] < position[first_at_B]
     if not is_down_B.any():
         return ()
     ways = (torch.from_numpy(np.flatnonzero(way_B)) for way_B in (~is_down_B, is_down_B))
     return tuple(way.to(device, non_blocking=True) for way in ways)
+
+
+def starts_of(batch: Mapping[str, Tensor], rows: BatchLayout) -> np.ndarray:
+    """Flat index [B] of the first token of each sequence, on the host."""
+    if batch["input_ids"].ndim == 2:
+        return np.arange(rows.shape[0]) * rows.shape[1]
+    lengths_B = host_of(batch, "lengths").astype(np.int64)
+    return np.cumsum(lengths_B) - lengths_B
 
 
 def of_other_segments(batch: Mapping[str, Tensor], rows: BatchLayout, recalled: RecalledMemory) -> Tensor:
@@ -207,7 +215,7 @@ def of_other_segments(batch: Mapping[str, Tensor], rows: BatchLayout, recalled: 
 def queries_at(batch: Mapping[str, Tensor], rows: BatchLayout) -> Queries:
     """Group the targets of a batch by sequence."""
     (count, longest), targets_at_M = rows.shape, batch["targets_at"]
-    ends_B = np.append(host_of(batch, "first_at")[1:], math.inf)
+    ends_B = np.append(starts_of(batch, rows)[1:], math.inf)
     most = np.bincount(np.searchsorted(ends_B, host_of(batch, "targets_at"), side="right"), minlength=1).max()
     at_M = targets_at_M if rows.place_T is None else rows.place_T[targets_at_M]
     row_M, place_M = at_M // longest, at_M % longest

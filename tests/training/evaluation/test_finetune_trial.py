@@ -487,10 +487,8 @@ def test_the_weights_with_the_best_dev_score_are_used(encoder: EvaluatedModel, m
     assert last[:1] == [max(on_way)]
     assert on_way[-1] < max(on_way)  # otherwise the last weights would be the best
     best = 2 * (on_way.index(max(on_way)) + 1)
-    assert found.notes[-2:] == (
-        "used the checkpoint with the best dev score of 8 evaluations",
-        "dev: 8 of 8 questions are also in train",
-    )
+    assert "used the checkpoint with the best dev score of 8 evaluations" in found.notes
+    assert "dev: 8 of 8 questions are also in train" in found.notes
     # the learning rate is constant, so that a shorter training has the same first steps
     stopped: dict[str, Tensor] = {}
     finetune_task(
