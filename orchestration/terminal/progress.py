@@ -30,6 +30,7 @@ from orchestration.terminal.stage import StageProgress, fit_to_width
 Mode = Literal["auto", "rich", "plain", "none"]
 
 LINE_EVERY_S = 10.0
+COMPILING_EVERY_S = 2.0  # the same while a model compiles, which takes up to a minute without any other sign
 WIDTH = 80  # columns, if there is no terminal
 BAR = 24  # columns
 
@@ -179,14 +180,13 @@ class LineProgress:
         self.stage = None
 
     def _repeat_lines(self) -> None:
-        """Print the current stage LINE_EVERY_S after the previous line, even if the job reports nothing."""
-        wait_s = LINE_EVERY_S
-        while not self.closed.wait(wait_s):
+        """Print the current stage again some seconds after the previous line, even if the job reports nothing."""
+        while not self.closed.wait(min(LINE_EVERY_S, COMPILING_EVERY_S) / 2):
             with self.lock:
-                wait_s = self.printed_s + LINE_EVERY_S - perf_counter()
-                if wait_s <= 0 and self.stage is not None:
+                is_compiling = self.stage is not None and self.stage.event.get("now") == "compiling"
+                every_s = COMPILING_EVERY_S if is_compiling else LINE_EVERY_S
+                if self.stage is not None and perf_counter() - self.printed_s >= every_s:
                     self._print(self.stage.format_running(WIDTH))
-                wait_s = wait_s if wait_s > 0 else LINE_EVERY_S
 
     def _print(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -71,6 +71,21 @@ def test_silent_stage_gets_a_line_per_interval(
     assert "progress" not in [thread.name for thread in threading.enumerate()]
 
 
+def test_a_model_that_compiles_gives_a_line_more_often(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "COMPILING_EVERY_S", 0.001)  # LINE_EVERY_S stays ten seconds
+    lines: list[str] = []
+    with progress.show_progress("plain") as report:
+        report({"stage": "pretrain", "done": 0, "total": 60, "now": "compiling"})
+        began_s = time.perf_counter()
+        while len(lines) < 3 and time.perf_counter() - began_s < 60:
+            threading.Event().wait(0.005)
+            lines += capsys.readouterr().err.splitlines()
+    assert len(lines) >= 3
+    assert {line.split()[-1] for line in lines} == {"compiling"}
+
+
 def test_many_events_give_a_line_per_interval(capsys: pytest.CaptureFixture[str]) -> None:
     def work(report: Any) -> None:
         for done in range(4_000):
