@@ -416,9 +416,7 @@ def count_kept_by_block(stack: BlockSpec, layout: ParallelLayout, *, cuda: bool)
     if layout.checkpointing == "none":
         num_scores, other = stack.scores, 0
         if stack.attention_dropout and (not cuda or stack.scores):
-            # unpadded attention in float32 stores the weights only (training/architectures/dropout_attention.py)
-            is_plain = stack.attention.key_value_width == stack.attention.inner and stack.attention.window is None
-            stored = 1 if size == 4 and is_plain and not (cuda or stack.scores) else 3
+            stored = stack.attention.kept_scores if size == 4 and not (cuda or stack.scores) else 3
             num_scores, other = max(num_scores, stored), stored
         split += stack.heads * (num_scores * stack.pairs + other * stack.source_pairs) * core
     return of_width + split / layout.tensor
@@ -459,5 +457,7 @@ def logits(
             # Logits and their softmax are in float32. In 16 bits, their gradient is stored, too. With several slices,
             # more is stored during the next slice.
             times = (3 if size == 4 else 4) if targets * answers > at_once else 2 if size == 4 else 2.5
+            if layout.tensor == 1 and not loss.z_loss:  # the softmax replaces the logits
+                times -= 1
             slices = max(slices, times * 4 * min(targets * answers, at_once))
     return total, slices, table_gradients

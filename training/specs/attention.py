@@ -26,6 +26,7 @@ class SelfAttentionSpec:
     window: tuple[int, int] | None = None  # tokens before and after a token that it attends to; None: all
     is_scaled: bool = True  # scores times 1 / sqrt(head_dim)
     is_rotated: bool = False  # queries and keys are rotated by their positions
+    is_per_sequence: bool = False  # each sequence has a mask of its own
 
     @property
     def inner(self) -> int:
@@ -59,6 +60,16 @@ class SelfAttentionSpec:
         return () if norm is None else tuple(replace(norm, name=name) for name in ("query_norm", "key_norm"))
 
     @property
+    def kept_scores(self) -> int:
+        """Score matrices that attention with dropout stores in float32 on a CPU.
+
+        Without a window, shared heads or masks of sequences, it stores the weights only
+        (training/architectures/dropout_attention.py).
+        """
+        is_plain = self.window is None and self.key_value_width == self.inner and not self.is_per_sequence
+        return 1 if is_plain else 3
+
+    @property
     def kept_more(self) -> int:
         """Stored elements per token, besides queries, keys, values and their mixture: the inputs of head norms."""
         return self.inner + 2 * self.key_value_width if self.head_norm else 0
@@ -75,6 +86,10 @@ class GlobalAttentionSpec(SelfAttentionSpec):
     """
 
     kind: ClassVar[str] = "global"
+
+    @property
+    def kept_scores(self) -> int:
+        return 3
 
     @property
     def global_query(self) -> LinearSpec:

@@ -166,6 +166,9 @@ class Encoder(SelfAttentionStack):
         tokens = TableSpec("tokens", vocab_size, self.table_width, "rows")
         return tokens, *tables, *norm, *self.output_tables(vocab_size)
 
+    def attention_sizes(self) -> dict[str, Any]:
+        return SelfAttentionStack.attention_sizes(self) | {"is_per_sequence": self.attention_mask == "per_sequence"}
+
     def blocks(self, work: BatchWork) -> tuple[BlockSpec, ...]:
         local, window = sum(map(self.attention_window.narrows, range(self.num_hidden_layers))), self.attention_window
         full = self.block(self.num_hidden_layers - local, work.tokens, work.squares, **self._storage_of_distances(work))
@@ -174,7 +177,8 @@ class Encoder(SelfAttentionStack):
             more = {"copied": 2 * (copies + 1)}
         else:  # copies replace keys and values
             more = {"chunked": 2 * (copies - 1) * self.groups / self.num_attention_heads}
-        banded = self.block(local, work.tokens, pairs, **more)
+        attention = replace(self.attention_layer, window=window.sides)
+        banded = self.block(local, work.tokens, pairs, attention=attention, **more)
         return tuple(stack for stack in (full, banded) if stack.number)
 
     def _storage_of_distances(self, work: BatchWork) -> dict[str, Any]:

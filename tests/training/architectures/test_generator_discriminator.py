@@ -283,6 +283,8 @@ def test_no_optimizer_updates_frozen_weights(spec: Optimizer, tmp_path: Path) ->
         {n: w.detach().clone() for n, w in model.named_parameters()},
     )
     engine.backward(model(collate_unpadded(rows()))["replaced_token_detection"].loss)
+    gradients = (tensor.grad for tensor in parts(model, "trunk.frozen.").values())
+    assert not any(gradient.any() for gradient in gradients if gradient is not None)
     engine.step(0.1)
     for name, tensor in model.named_parameters():
         assert torch.equal(tensor, before[name]) == name.startswith("trunk.frozen."), name
