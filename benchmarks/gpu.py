@@ -13,8 +13,9 @@ sequences of at most 512 or 128 tokens. All have the dropout of their recipes an
 * `plain` is benchmarks/peers/plain_torch.py: compiled, without padding, with its batches on the device.
 * `trainer` is the Trainer of transformers, not compiled, without padding.
 * `restart` starts `sesame` again up to its first step, with the compiled kernels of the first start.
+* `graphs` is `sesame` with `engine.cuda_graphs`. It runs only if the other parts leave enough time, as the next one.
 * `fp8` trains GPT-2 with 1.3 billion parameters for the same steps in bf16 and with the recipes of `engine.fp8_recipe`,
-  and compares speeds and losses. It requires torchao, and runs only if the other parts leave enough time.
+  and compares speeds and losses. It requires torchao.
 
 `tests` runs all tests with the mark `gpu`, except those that need a package that is not installed. `largest` plans GPTs
 with hidden size 4,096 and takes the deepest model that fits, with activation checkpointing, and with optimizer and
@@ -49,7 +50,7 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.gpu_table import FP8, NETS, PLAIN, PRODUCTS, RESTART, SESAME, TRAINER, Net, render_table
+from benchmarks.gpu_table import FP8, GRAPHS, NETS, PLAIN, PRODUCTS, RESTART, SESAME, TRAINER, Net, render_table
 from benchmarks.workers import free_port, hardware, now
 from training.specs import BUCKET
 
@@ -58,6 +59,7 @@ TOTAL_S: Final = 585.0  # for all parts together
 LEAST_S: Final = 8.0  # a part with less time is not run
 HOST_FILLED: Final = 0.7  # fraction of the host memory that a plan may use
 MOST_WEIGHTS: Final = 6e9  # the weights are initialized on one core: a billion takes about ten seconds
+GRAPHS_LEAST_S: Final = 40.0  # of a part with CUDA graphs, whose kernels `sesame` has compiled
 FP8_LEAST_S: Final = 100.0  # of an FP8 part: initial weights, compilation and steps of 1.3 billion parameters
 SESAME_S, PEER_S = 12.0, 8.0  # seconds of measurement of an arm
 TRAINER_WARM_UP: Final = 2  # steps of the Trainer before the time is taken
@@ -98,6 +100,7 @@ PARTS: Final = (
     *(Part(TRAINER, "gpt2", 30), Part(TRAINER, "bert512", 20), Part(TRAINER, "bert128", 20)),
     Part("largest", "", 71),
     *(Part(RESTART, net, 8) for net in NETS),
+    *(Part(GRAPHS, net, 0, GRAPHS_LEAST_S) for net in ("bert128", "gpt2", "bert512")),
     *(Part(FP8, "gpt2", 0, FP8_LEAST_S, products) for products in PRODUCTS),
 )
 assert sum(part.limit for part in PARTS) <= TOTAL_S
@@ -200,12 +203,15 @@ class LoopMeasurement:
         self.last_step = self.num_steps = 0
         self.seconds = self.tokens = self.peak_seconds = 0.0
         self.recorder: Any = None  # of the kernels of one step
+        self.graphed: Any = None  # calls the model, perhaps through CUDA graphs
 
     def print_result(self) -> None:
         import torch
 
         cuda = self.sizes.device == "cuda"
         self.result["gib"] = torch.cuda.max_memory_allocated() / 2**30 if cuda else None
+        if failure := getattr(self.graphed, "failure", ""):
+            self.result["problem"] = f"no graph: {failure}"
         print(json.dumps(self.result), flush=True)
 
     def log(self, step: int, values: dict[str, float]) -> None:
@@ -285,14 +291,19 @@ def count_launch_names(names: Iterable[str]) -> int:
     return sum("LaunchKernel" in name or "GraphLaunch" in name for name in names)
 
 
-def measure_sesame(net: Net, sizes: Sizes, corpus: Path, folder: Path, *, only_start: bool) -> None:
+def measure_sesame(
+    net: Net, sizes: Sizes, corpus: Path, folder: Path, *, only_start: bool = False, has_graphs: bool = False
+) -> None:
     """Train with Sesame's loop, and print results while it runs."""
     from training.formats import describe_model
     from training.loop import Callbacks, pretrain
 
     run = describe_run(net, sizes, corpus, folder)
+    if has_graphs and sizes.device == "cuda":
+        run = replace(run, engine=replace(run.engine, cuda_graphs=True))
     measurement = LoopMeasurement(net, sizes, only_start=only_start)
     engine = open_engine(lambda: describe_model(run), run.optimizer, run.engine)
+    measurement.graphed = engine.call if has_graphs else None
     with suppress(MeasurementEnded):
         pretrain(run, engine, measurement.log, Callbacks(report_activity=measurement.report_activity))
 
@@ -693,7 +704,10 @@ class Benchmark:
         else:
             command = [sys.executable, "-m", "benchmarks.gpu", "--here", part.name, "--scratch", str(self.scratch)]
             command += ["--tiny"] if self.tiny else []
-        caches = self.scratch / f"caches-{SESAME if part.kind == RESTART else part.kind}-{part.products or part.net}"
+        caches = (
+            self.scratch
+            / f"caches-{SESAME if part.kind in (RESTART, GRAPHS) else part.kind}-{part.products or part.net}"
+        )
         environment = {
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
             "TRITON_CACHE_DIR": str(caches / "triton"),
@@ -787,8 +801,8 @@ def run_part(part: Part, scratch: Path, tiny: bool) -> None:
         elif part.kind == TRAINER:
             print(json.dumps(measure_trainer(net, sizes, corpus)), flush=True)
         else:
-            folder = scratch / f"run-{part.net}"
-            measure_sesame(net, sizes, corpus, folder, only_start=part.kind == RESTART)
+            folder, is_graphs = scratch / f"run-{part.kind}-{part.net}", part.kind == GRAPHS
+            measure_sesame(net, sizes, corpus, folder, only_start=part.kind == RESTART, has_graphs=is_graphs)
 
 
 def select_parts(words: Sequence[str]) -> list[Part]:

@@ -6,8 +6,10 @@ from typing import Any, Final
 
 SESAME, PLAIN, TRAINER, RESTART = "sesame", "plain", "trainer", "restart"
 FP8: Final = "fp8"
+GRAPHS: Final = "graphs"
 PRODUCTS: Final = ("bf16", "tensorwise", "rowwise")  # of the linear layers in the parts of FP8
 ARM_NAMES: Final = {SESAME: "Sesame", PLAIN: "plain torch", TRAINER: "transformers' Trainer"}
+RARE_ARM_NAMES: Final = {GRAPHS: "Sesame, `cuda_graphs`"}  # in the table only if it has run
 Results = Mapping[str, Mapping[str, Any]]
 """The results of each part by name, such as "sesame gpt2". A part that failed has a `problem`."""
 
@@ -78,7 +80,7 @@ def render_table(results: Results) -> str:
     lines = [
         "| net | arm | tokens/s | MFU | step, s | GiB | first step after, s | again, s | launches a step | note |",
         "|---|---|---|---|---|---|---|---|---|---|",
-        *(_describe_arm(results, arm, name) for name in NETS for arm in ARM_NAMES),
+        *(_describe_arm(results, arm, name) for name in NETS for arm in _list_arms(results, name)),
         "",
         "| goal | measured | at least | met |",
         "|---|---|---|---|",
@@ -118,6 +120,10 @@ def render_fp8(results: Results) -> list[str]:
     return lines
 
 
+def _list_arms(results: Results, name: str) -> list[str]:
+    return [*ARM_NAMES, *(arm for arm in RARE_ARM_NAMES if f"{arm} {name}" in results)]
+
+
 def _describe_arm(results: Results, arm: str, name: str) -> str:
     found = results.get(f"{arm} {name}", {"problem": "not run"})
     again = results.get(f"{RESTART} {name}", {}) if arm == SESAME else {}
@@ -125,7 +131,7 @@ def _describe_arm(results: Results, arm: str, name: str) -> str:
     notes += [str(found[key]) for key in ("attention", "problem") if found.get(key)]
     cells = [
         NETS[name].title,
-        ARM_NAMES[arm],
+        (ARM_NAMES | RARE_ARM_NAMES)[arm],
         _format(found.get("tokens_per_s"), ",.0f"),
         _format(found.get("mfu"), ".3f"),
         _format(found.get("step_s"), ".3f"),

@@ -66,6 +66,13 @@ def test_the_table_has_one_line_for_each_arm_and_goal() -> None:
     assert lines[-1] == "5 of 9 goals are met."
 
 
+def test_cuda_graphs_have_a_line_if_they_were_measured() -> None:
+    results = made_up_results() | {"graphs gpt2": {"tokens_per_s": 510e3, "problem": "no graph: it failed (x)"}}
+    lines = render_table(results).splitlines()
+    assert lines[5].startswith("| GPT-2 124M, 512 x 1,024 | Sesame, `cuda_graphs` | 510,000 |")
+    assert lines[5].endswith("| no graph: it failed (x) |")
+
+
 def test_fp8_has_a_table_of_speeds_and_losses_beside_bf16() -> None:
     results = made_up_results() | {
         "fp8 bf16": {"tokens_per_s": 40e3, "loss": 7.5, "last_step": 40, "gib": 60.0},
@@ -90,7 +97,7 @@ def test_all_parts_fit_in_ten_minutes_and_the_most_important_ones_are_first() ->
     ("words", "expected"),
     [
         ([], [part.name for part in gpu.PARTS]),
-        (["gpt2", "tests"], ["sesame gpt2", "plain gpt2", "tests", "trainer gpt2", "restart gpt2"]),
+        (["gpt2", "tests"], ["sesame gpt2", "plain gpt2", "tests", "trainer gpt2", "restart gpt2", "graphs gpt2"]),
         (["plain"], ["plain gpt2", "plain bert512", "plain bert128"]),
         (["trainer bert128"], ["trainer bert128"]),
         (["fp8"], ["fp8 bf16", "fp8 tensorwise", "fp8 rowwise"]),

@@ -14,12 +14,13 @@ from training.architectures.adaptive import bounds
 from training.architectures.backbone import Backbone, MaskHead
 from training.architectures.cache import KVCache
 from training.architectures.compiled import BlockCompiler, compile_blocks, has_compiled_blocks
+from training.architectures.constants import constant
 from training.architectures.encoder_decoder import EncoderDecoderModel
 from training.architectures.feed_forward import apply_activation
 from training.architectures.float8 import use_float8
 from training.architectures.fused import FusedModule
 from training.architectures.generator_discriminator import GeneratorDiscriminatorModel
-from training.architectures.host_columns import DeviceBatch, host_of
+from training.architectures.host_columns import DeviceBatch, copy_to_device, host_of
 from training.architectures.kernels import trust_kernels
 from training.architectures.linears import Embedding, SplitTable, Table, whole
 from training.architectures.made import add_modules
@@ -54,6 +55,8 @@ __all__ = [
     "bounds",
     "build",
     "compile_blocks",
+    "constant",
+    "copy_to_device",
     "cut_net",
     "cut_stages",
     "has_compiled_blocks",

@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from training.architectures.constants import constant
 from training.architectures.layout import BatchLayout
 from training.architectures.tensor_parallel import WHOLE, Share
 from training.specs import alibi_slopes
@@ -39,7 +40,7 @@ class AlibiBias(nn.Module):
         return self._bias(slot_C - slot_BS[..., None], dtype).masked_fill(~seen, -torch.inf)
 
     def _bias(self, offset_BQC: Tensor, dtype: torch.dtype) -> Tensor:
-        slope_H = torch.tensor(alibi_slopes(self.heads), device=offset_BQC.device)
+        slope_H = constant(alibi_slopes(self.heads), offset_BQC.device)
         slope_H = slope_H[self.share.within(self.heads)]
         slope_H = slope_H[self.chunk.within(len(slope_H))]
         return (-slope_H[:, None, None] * offset_BQC[:, None].abs()).to(dtype)

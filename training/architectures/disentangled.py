@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training.architectures.attention import Attention, attend, to_padded
+from training.architectures.constants import constant
 from training.architectures.dropout import Dropout
 from training.architectures.layout import BatchLayout
 from training.architectures.made import add_modules
@@ -51,7 +52,7 @@ class RelativeEmbeddings(nn.Module):
         >>> RelativeEmbeddings(attention, positions).row_at(torch.tensor([-9, -2, -1, 0, 1, 2, 3, 9]))
         tensor([0, 2, 3, 4, 5, 6, 7, 7])
         """
-        first = torch.tensor(self.first_distances, device=distance.device)
+        first = constant(self.first_distances, distance.device)
         bucket = distance.sign() * torch.bucketize(distance.abs(), first, right=True)
         return (bucket + len(first)).clamp(max=2 * len(first) - 1)
 

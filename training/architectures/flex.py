@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from training.architectures.constants import constant
+
 Rule = Callable[[Tensor, Tensor], Tensor]  # indices of queries and of keys in the batch -> bool: the attention mask
 BLOCK = 128
 
@@ -45,7 +47,7 @@ def rank_mask(row_T: Tensor, rank_T: Tensor, reach_T: Tensor) -> BlockMask:
 def band(row_T: Tensor, before: int, after: int) -> BlockMask:
     """Mask of a window: a token attends to itself, and to `before` earlier and `after` later tokens of its sequence."""
 
-    least, most = torch.tensor([-before, after], device=row_T.device)  # Python numbers would cause recompilation
+    least, most = constant([-before, after], row_T.device)  # Python numbers would cause recompilation
 
     def sees(query: Tensor, key: Tensor) -> Tensor:
         return (row_T[query] == row_T[key]) & (key - query >= least) & (key - query <= most)

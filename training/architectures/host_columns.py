@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 
@@ -21,9 +22,18 @@ def host_of(batch: Mapping[str, Tensor], name: str) -> npt.NDArray[Any]:
 
     It waits for the device only if the batch is not a `DeviceBatch` and the column is on a device.
 
-    >>> import torch
     >>> host_of({"lengths": torch.tensor([3, 2])}, "lengths").max()
     np.int64(3)
     """
     column: npt.NDArray[Any] = batch.host[name] if isinstance(batch, DeviceBatch) else batch[name].cpu().numpy()
     return column
+
+
+def copy_to_device(array: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """Copy an array that the host has computed from columns of a batch to the device. The host does not wait for it.
+
+    >>> copy_to_device(np.arange(3), torch.device("cpu"))
+    tensor([0, 1, 2])
+    """
+    on_host = torch.from_numpy(array)
+    return on_host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else on_host.to(device)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from training.architectures.constants import constant
 from training.specs import RotaryPositions
 
 
@@ -39,7 +40,7 @@ class Rotation(NamedTuple):
 def rotation_at(position: Tensor, spec: RotaryPositions, head_dim: int, *, local: bool = False) -> Rotation:
     """The rotation of tokens at their positions, [B, S] or [T]; `local`: in layers with an attention window."""
     # float64, because in float32 the angles of position 500 have an error of 3e-5
-    frequency = torch.tensor(spec.frequencies(head_dim, local=local), dtype=torch.float64, device=position.device)
+    frequency = constant(spec.frequencies(head_dim, local=local), position.device, torch.float64)
     angle, factor = position[..., None, None] * frequency, spec.attention_factor(local=local)
     return Rotation((angle.cos() * factor).float(), (angle.sin() * factor).float(), spec.interleaved)
 

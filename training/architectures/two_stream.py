@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from training.architectures.backbone import Backbone, MaskHead, last_at
 from training.architectures.cache import KVCache, empty_cache
 from training.architectures.dropout import Dropout
-from training.architectures.host_columns import host_of
+from training.architectures.host_columns import copy_to_device, host_of
 from training.architectures.layout import BatchLayout, layout
 from training.architectures.linears import Table, TokenTable
 from training.architectures.made import add_modules
@@ -194,8 +194,7 @@ def ways_of(batch: Mapping[str, Tensor], rows: BatchLayout) -> tuple[Tensor, ...
     is_down_B = position[first_at_B + second_B] < position[first_at_B]
     if not is_down_B.any():
         return ()
-    ways = (torch.from_numpy(np.flatnonzero(way_B)) for way_B in (~is_down_B, is_down_B))
-    return tuple(way.to(device, non_blocking=True) for way in ways)
+    return tuple(copy_to_device(np.flatnonzero(way_B), device) for way_B in (~is_down_B, is_down_B))
 
 
 def starts_of(batch: Mapping[str, Tensor], rows: BatchLayout) -> np.ndarray:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.architectures import bounds, host_of
+from training.architectures import bounds, constant, copy_to_device, host_of
 from training.losses.heads.cross_entropy import (
     count_real,
     linear_cross_entropy,
@@ -48,7 +48,7 @@ class AdaptiveHead(nn.Module):
         feature_MD, target_M = tokens_at(hidden, batch["targets_at"]), batch["targets"]
         tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
         frequent, real_M = self.cutoffs[0], real_targets(batch)
-        cluster_M = torch.bucketize(target_M, torch.tensor(self.cutoffs, device=target_M.device), right=True)
+        cluster_M = torch.bucketize(target_M, constant(self.cutoffs, target_M.device), right=True)
         loss, right_M, _ = linear_cross_entropy(
             self.project(feature_MD),
             torch.cat([tables[0], self.clusters]),
@@ -59,8 +59,7 @@ class AdaptiveHead(nn.Module):
         correct = (right_M & (cluster_M == 0)).sum()
         on_host_M = host_of(batch, "targets")
         for cluster, (start, stop) in enumerate(self.bounds[1:], start=1):
-            within_R = np.flatnonzero((on_host_M >= start) & (on_host_M < stop))
-            at_R = torch.from_numpy(within_R).to(target_M.device, non_blocking=True)
+            at_R = copy_to_device(np.flatnonzero((on_host_M >= start) & (on_host_M < stop)), target_M.device)
             feature = feature_MD[at_R]
             if projections:
                 feature = F.linear(feature, projections[cluster].T)
@@ -91,7 +90,7 @@ class AdaptiveHead(nn.Module):
         feature_MD, one_each = tokens_at(hidden, batch["targets_at"]), torch.arange(len(target_M), device=hidden.device)
         tables, projections = table[: len(self.bounds)], table[len(self.bounds) :]
         frequent = self.cutoffs[0]
-        cluster_M = torch.bucketize(target_M, torch.tensor(self.cutoffs, device=target_M.device), right=True)
+        cluster_M = torch.bucketize(target_M, constant(self.cutoffs, target_M.device), right=True)
         log_p_M, right_M = token_log_p(
             self.project(feature_MD),
             torch.cat([tables[0], self.clusters]),
