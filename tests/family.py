@@ -1,6 +1,6 @@
 """Helpers of tests of all recipes: load a recipe, build its model, and make batches for it without a corpus."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -10,7 +10,7 @@ from preprocessing.rows import ExampleDataset
 from preprocessing.tokenization import table_rows
 from tests.mini_world import AT, world
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab
-from training.data import Loader
+from training.data import Loader, choose_shapes
 from training.model import Model
 from training.specs import EngineSettings, Phase
 
@@ -82,6 +82,14 @@ def loader(one: Recipe, steps: int, rows: int = 8) -> Loader:
         phase.seq_length,
     )
     return Loader({phase.seq_length: dataset}, [phase], EngineSettings(), pad=0, rank=0, world=1)
+
+
+def fixed_loader(name: str, steps: int) -> Loader:
+    """The loader of a tiny recipe with micro-batches of a fixed shape: at least two in a step."""
+    unpadded = loader(recipe(name, "tiny"), steps, 12)
+    most = 6 * max(unpadded.rows_by_length)
+    machine = EngineSettings(padding="fixed", micro_batch_tokens=most)
+    return replace(unpadded, machine=machine, shapes=choose_shapes(unpadded.phases, unpadded.rows_by_length, most))
 
 
 def model(one: Recipe) -> Model:

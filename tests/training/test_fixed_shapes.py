@@ -17,7 +17,7 @@ from preprocessing.schema import IGNORE, Batch, Row
 from tests import family
 from tests.golden import record
 from training.architectures import DeviceBatch
-from training.data import Loader, choose_shapes, fixes_shapes
+from training.data import fixes_shapes
 from training.engines import LocalEngine, to_tensors
 from training.engines.upload import Uploader
 from training.optimizers import schedule
@@ -25,7 +25,6 @@ from training.specs import EngineSettings
 
 DISTINCT = sorted(set(record.alike(family.RECIPES).values()))
 READS = ("_local_scalar_dense", "nonzero", "masked_select", "unique")  # the host waits for these
-ROWS = 12  # sequences of a step
 
 
 class FailOnReads(TorchDispatchMode):
@@ -47,14 +46,6 @@ class FailOnReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def fixed_loader(name: str, steps: int) -> Loader:
-    """The loader of a tiny recipe with micro-batches of a fixed shape: at least two in a step."""
-    loader = family.loader(family.recipe(name, "tiny"), steps, ROWS)
-    most = 6 * max(loader.rows_by_length)
-    machine = EngineSettings(padding="fixed", micro_batch_tokens=most)
-    return replace(loader, machine=machine, shapes=choose_shapes(loader.phases, loader.rows_by_length, most))
-
-
 class _Uploader(Uploader):
     """The copy of the batch itself is permitted."""
 
@@ -70,7 +61,7 @@ def shapes_of(batch: Batch) -> dict[str, tuple[int, ...]]:
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", DISTINCT)
 def test_all_micro_batches_of_fifty_steps_have_one_shape(name: str) -> None:
-    loader = fixed_loader(name, steps=50)
+    loader = family.fixed_loader(name, steps=50)
     batches = [batch for step in range(50) for batch in loader.at(step)]
     shapes = Counter(str(shapes_of(batch)) for batch in batches)
     (_, most), *others = shapes.most_common()
@@ -82,7 +73,7 @@ def test_all_micro_batches_of_fifty_steps_have_one_shape(name: str) -> None:
 @pytest.mark.parametrize("name", DISTINCT)
 def test_filler_changes_no_loss_and_no_gradient(name: str) -> None:
     recipe = family.recipe(name, "tiny")
-    loader, model = fixed_loader(name, steps=1), family.model(recipe).eval()
+    loader, model = family.fixed_loader(name, steps=1), family.model(recipe).eval()
     if not loader.shapes:
         return
     plain = replace(loader, shapes={}, machine=EngineSettings()).at(0)
@@ -110,7 +101,7 @@ def sums(model: Any, losses: Any, batches: list[Batch]) -> list[tuple[Tensor, in
 @pytest.mark.one_in(6)
 @pytest.mark.parametrize("name", DISTINCT)
 def test_no_micro_step_and_no_step_waits_for_the_device(name: str) -> None:
-    recipe, loader = family.recipe(name, "tiny"), fixed_loader(name, steps=2)
+    recipe, loader = family.recipe(name, "tiny"), family.fixed_loader(name, steps=2)
     engine = LocalEngine(family.model(recipe), recipe.optimizer, EngineSettings())
     engine.uploader = _Uploader(engine.device)
     copies_indices = name.startswith(("transformer_xl", "xlnet"))  # of rare tokens, directions: nobody waits
@@ -195,6 +186,6 @@ def test_only_a_single_gpu_has_fixed_shapes_by_itself() -> None:
 
 
 def test_a_batch_counts_its_text_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = fixed_loader("bert_base", steps=1)
+    loader = family.fixed_loader("bert_base", steps=1)
     plain: Mapping[str, Any] = replace(loader, shapes={}, machine=EngineSettings()).at(0)[0]
     assert sum(real_lengths(batch).sum() for batch in loader.at(0)) == plain["lengths"].sum()

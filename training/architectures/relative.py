@@ -206,7 +206,8 @@ class RelativeDecoder(Backbone):
         if isinstance(self.tokens, TokenTable):
             return self.tokens.table
         table_VD = self.tokens.weight  # accessed once, because ZeRO-3 gathers it at each access
-        return tuple(table_VD[start:stop] for start, stop in bounds(self.trunk.cutoffs, self.vocab_size))
+        sizes = [stop - start for start, stop in bounds(self.trunk.cutoffs, self.vocab_size)]
+        return table_VD.split(sizes)  # slices would have a gradient of the whole table each
 
     @property
     def layers(self) -> tuple[nn.Module, ...]:

@@ -95,7 +95,7 @@ def test_planned_peak_matches_a_measured_pass(name: str, tmp_path: Path) -> None
     back = max(plan.logit_slices, plan.table_gradients, plan.activation_gradients + plan.new_gradients)
     passing = plan.activations + plan.head_inputs + back
     found = peak(recipe, tmp_path) / (plan.weights + plan.gradients + passing)
-    assert 0.7 < found < (1.1 if name == "transformer-xl" else 1.05)
+    assert 0.7 < found < 1.05
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 
 from preprocessing.schema import Batch
 from tests import family
-from tests.training.test_fixed_shapes import DISTINCT, fixed_loader
+from tests.training.test_fixed_shapes import DISTINCT
 from training.architectures import BlockCompiler, compile_blocks, has_compiled_blocks
 from training.architectures.recompute import RecomputedBlocks
 from training.engines import to_tensors
@@ -28,7 +28,7 @@ def nothing_compiled() -> Iterator[None]:
 
 def graphs_of(name: str) -> tuple[int, int]:
     """The number of stacks of a tiny recipe, and of the graphs that two steps compile."""
-    recipe, loader = family.recipe(name, "tiny"), fixed_loader(name, 2)
+    recipe, loader = family.recipe(name, "tiny"), family.fixed_loader(name, 2)
     model, compiled = family.model(recipe).train(), list[Any]()
 
     def count(graph: Any, inputs: Any) -> Any:
@@ -60,7 +60,7 @@ def losses_of(model: Model, batch: Batch, seed: int = 0) -> list[float]:
 
 
 def bert() -> tuple[Model, Batch]:
-    return family.model(family.recipe("bert_base", "tiny")).train(), fixed_loader("bert_base", 1).at(0)[0]
+    return family.model(family.recipe("bert_base", "tiny")).train(), family.fixed_loader("bert_base", 1).at(0)[0]
 
 
 def test_only_training_with_fixed_shapes_is_compiled() -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from preprocessing.errors import BadInput
 from tests import family
-from tests.training.test_fixed_shapes import fixed_loader
 from training.architectures import BlockCompiler, compile_blocks, float8, set_recompute, use_float8
 from training.architectures.float8 import find_product_fault, iterate_layers, make_product
 from training.architectures.fused import FusedLinear
@@ -125,7 +124,7 @@ def gpt() -> Model:
 def losses_of(model: Model, seed: int = 0) -> tuple[float, list[Tensor]]:
     """The loss of a batch and its gradients."""
     torch.manual_seed(seed)
-    (batch,) = fixed_loader("gpt2", 1).at(0)[:1]
+    (batch,) = family.fixed_loader("gpt2", 1).at(0)[:1]
     loss = torch.stack([score.loss for score in model(to_tensors(batch, CPU)).values()]).sum()
     return float(loss.detach()), list(torch.autograd.grad(loss, list(model.parameters())))
 
@@ -178,7 +177,7 @@ def test_layers_whose_sizes_are_no_multiples_of_16_stay_as_they_are(caplog: pyte
 
 
 def test_passes_without_a_gradient_use_the_plain_product() -> None:
-    model, (batch,) = gpt().eval(), fixed_loader("gpt2", 1).at(0)[:1]
+    model, (batch,) = gpt().eval(), family.fixed_loader("gpt2", 1).at(0)[:1]
 
     def loss() -> Tensor:
         with torch.no_grad():

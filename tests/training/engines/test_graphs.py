@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from preprocessing.schema import Batch
 from tests import family
-from tests.training.test_fixed_shapes import fixed_loader
 from training.engines import to_tensors
 from training.engines.graphs import GraphedModel
 from training.model import Model
@@ -39,7 +38,7 @@ class Graphs:
 
 
 def bert() -> tuple[Model, list[Batch]]:
-    return family.model(family.recipe("bert_base", "tiny")).train(), fixed_loader("bert_base", 2).at(0)
+    return family.model(family.recipe("bert_base", "tiny")).train(), family.fixed_loader("bert_base", 2).at(0)
 
 
 def numbers(scores: dict[str, Score]) -> list[tuple[str, float, int]]:
