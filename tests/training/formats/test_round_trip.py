@@ -125,6 +125,7 @@ def value_of(trunk: Any, key: str) -> Any:
     return get_key(trunk, RESOLVED[key]) if key in RESOLVED and value in (0, None) and value is not False else value
 
 
+@pytest.mark.slow
 def test_most_recipes_and_changes_are_exported() -> None:
     """The next tests are about something."""
     assert {type_of(spec) for spec in exportable_specs().values()} == MODEL_TYPES - ONLY_LOADED
@@ -132,6 +133,7 @@ def test_most_recipes_and_changes_are_exported() -> None:
     assert {type_of(spec) for spec in changes.values()} == MODEL_TYPES - ONLY_LOADED
 
 
+@pytest.mark.slow
 def test_each_changed_key_is_refused_or_returned(vocabs: list[Path]) -> None:
     for (name, change), spec in exported_changes().items():
         if not change.startswith("model."):
@@ -154,7 +156,7 @@ def sampled_changes() -> dict[tuple[str, str], ModelSpec]:
     return found
 
 
-@pytest.mark.one_in(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", sorted(MODEL_TYPES - ONLY_LOADED))
 def test_transformers_computes_the_logits_of_changed_models(
     model_type: str, vocabs: list[Path], tmp_path: Path
