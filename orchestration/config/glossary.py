@@ -82,7 +82,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         "max_tokens",
     ),
     "cluster.engine.precision": ("bf16", "fp16", "torch_dtype", "params_dtype", "mixed_precision_param"),
-    "cluster.engine.fp8_recipe": ("fp8", "enable_fp8", "fp8_format", "float8"),
+    "cluster.engine.fp8_recipe": ("fp8", "enable_fp8", "fp8_format", "float8", "quantize.linear.float8.recipe_name"),
     "cluster.engine.zero_stage": (
         "zero_optimization",
         "use_distributed_optimizer",

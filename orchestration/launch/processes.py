@@ -83,7 +83,7 @@ def find_ray_processes(temporary: Path) -> list[psutil.Process]:
 
 
 def find_leftover_ray_processes(temporary: Path) -> list[psutil.Process]:
-    """The processes of a Ray whose driver is gone: its raylet and gcs_server, and all their descendants.
+    """The processes of a Ray whose driver or raylet is gone: its raylet, gcs_server and agents, and their descendants.
 
     The descendants outlive the raylet and the gcs_server by a minute, because they try to reach the dead GCS (Ray
     2.60). Their titles hide their arguments, but their log files in `temporary` identify them.
@@ -91,9 +91,11 @@ def find_leftover_ray_processes(temporary: Path) -> list[psutil.Process]:
     matches: list[psutil.Process] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.name() in OF_RAY and any(str(temporary) in word for word in process.cmdline()):
+            words = process.cmdline()
+            is_of_ray = process.name() in OF_RAY or any("/ray/" in word and word.endswith(".py") for word in words)
+            if is_of_ray and any(str(temporary) in word for word in words):
                 matches += [process, *process.children(recursive=True)]
-            elif " ".join(process.cmdline()).startswith("ray::") and _writes_below(process, temporary):
+            elif " ".join(words).startswith("ray::") and _writes_below(process, temporary):
                 matches.append(process)
     return matches
 

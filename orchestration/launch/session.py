@@ -296,6 +296,9 @@ def _end(temporary: Path) -> None:
     ray.shutdown()
     _services.clear()
     processes.end(started)
+    if late := processes.find_leftover_ray_processes(temporary):  # the raylet has started them meanwhile
+        processes.kill_all(late)
+        processes.end(late)
 
 
 def _handle_signals_in_shutdown() -> None:

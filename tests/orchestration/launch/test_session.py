@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.launch import session
+from orchestration.launch import processes, session
 from orchestration.signals import stop_signals
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.lock import OWNER, hold_lock
@@ -175,6 +175,22 @@ def test_ray_directories_of_killed_commands_are_deleted(tmp_path: Path) -> None:
     other.wait()
 
 
+def test_an_agent_that_has_just_started_is_found_by_its_arguments_and_a_reader_of_logs_is_not(tmp_path: Path) -> None:
+    """A signal during the start of Ray once left such an agent, which then wrote into a removed directory."""
+    script = tmp_path / "site-packages" / "ray" / "agent" / "main.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import time; time.sleep(60)")
+    own = tmp_path / "r"
+    agent = subprocess.Popen([sys.executable, str(script), f"--session-dir={own}"])
+    reader = subprocess.Popen(["tail", "-f", "/dev/null", str(own / "raylet.err")], stderr=subprocess.DEVNULL)
+    try:
+        assert [process.pid for process in processes.find_leftover_ray_processes(own)] == [agent.pid]
+    finally:
+        for child in (agent, reader):
+            child.kill()
+            child.wait()
+
+
 def test_directories_of_other_users_and_links_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In /tmp, any user can create them. A directory of mode 0700 once ended the command, and a link once made it lock
     a file of the user."""
@@ -242,7 +258,7 @@ if os.fork():
 os.setsid()
 while os.getppid() != 1:
     time.sleep(0.01)
-from orchestration.launch import session
+from orchestration.launch import processes, session
 with session.ray_session(cpus=1):
     session._services["raylet"].kill()
     session._services["raylet"].wait()

@@ -198,7 +198,7 @@ except KeyboardInterrupt as error:
         ("starting Ray", signal.SIGTERM, 75),
         ("starting Ray", signal.SIGINT, 130),
         ("starting workers", signal.SIGTERM, 75),
-        ("importing DeepSpeed", signal.SIGTERM, 75),
+        ("importing torch", signal.SIGTERM, 75),
     ],
 )
 def test_signal_before_the_first_step_ends_with_one_line_and_no_process(
