@@ -51,7 +51,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setup: installing the pinned packages for $$(python --version) (minutes; about 2.5 GB, or 6 GB if the index has the CUDA build of torch)"
 	@python -m pip install --quiet --disable-pip-version-check --no-compile torch==2.13.0 -c constraints.txt
 	@python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes sesame # the former name of the distribution, if installed
-	@python -m pip install --quiet --disable-pip-version-check --no-compile --use-pep517 -e '.[pipeline,training,orchestration,dev,docs]' -c constraints.txt
+	@python -m pip install --quiet --disable-pip-version-check --no-compile --use-pep517 -e '.[pipeline,training,orchestration,fast,dev,docs]' -c constraints.txt
 	@echo "setup: compiling them to bytecode (about a minute)"
 	@python -W ignore::SyntaxWarning -m compileall -qq -j 0 $(VENV)/lib preprocessing pipeline training orchestration sesame.py || true # some packages have test files with invalid syntax
 	@touch $@
