@@ -42,6 +42,7 @@ from pipeline.steps import (
     seal_of,
     sum_hosts,
     sweep,
+    try_encoder,
     write_hosts,
     write_sample,
 )
@@ -211,8 +212,10 @@ def encode_corpus(
     with lock_directory(out, need=int(_SHARD_TO_TEXT * bytes_left)):
         sweep(out, names)
         due = [name for name in names if read_seal(out / name, **identity) is None]
+        encoder = ""
         if due:
-            check_fit(vocab, texts)
+            encoder = try_encoder(vocab, texts, marks, bytes_left, report)
+            check_fit(vocab.use_encoder(encoder), texts)
             if corpus.clean.whitespace == "keep" and not keeps_whitespace(vocab):
                 raise BadInput(without_whitespace(vocab.kind))
         vocab.save(out / "vocab")  # even if all shards are complete: the saved tokenizer may be damaged
@@ -222,7 +225,7 @@ def encode_corpus(
                 (
                     graph
                     | "Shards" >> beam.Create(texts.shards)
-                    | "Encode" >> beam.Map(encode_shard, str(texts.folder), str(out), marks, **identity)
+                    | "Encode" >> beam.Map(encode_shard, str(texts.folder), str(out), marks, encoder, **identity)
                 )
         write_sample(texts, out, [seal_of(out / name) for name in names])
         hosts = _hosts(texts, out, beam_args)

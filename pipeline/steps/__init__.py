@@ -14,6 +14,7 @@ from pipeline.steps.encode import (
     encode_shard,
     implausible_sentences,
     phrases_of,
+    try_encoder,
     write_sample,
 )
 from pipeline.steps.ingest import read_text, seal_of
@@ -43,6 +44,7 @@ __all__ = [
     "seal_of",
     "sum_hosts",
     "sweep",
+    "try_encoder",
     "write_hosts",
     "write_sample",
 ]

@@ -1,5 +1,6 @@
 """Planned documents -> shards of token IDs, each with a seal that contains its ledger."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from pipeline.runners import Report
 from pipeline.steps.documents import Document
 from pipeline.steps.output_folder import read_seal, seal
 from pipeline.steps.plan import PlannedShard, TextDirectory
@@ -31,10 +33,13 @@ from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, describe_implausible, describe_unmarked, lines_as_sentences, sentences
 from preprocessing.tokenization import EncodedDocument, Vocab, describe_stripped_marks
 
+log = logging.getLogger(__name__)
+
 ENCODER_VERSION: Final = 4  # increase this if the same text yields other shards: finished shards are then rewritten
 NO_TOKENS: Final = "no_tokens"
 _AT_ONCE: Final = 1 << 18  # characters of text; the tokenizer library needs about fifty times as much memory
 _SAMPLE: Final = 1 << 20
+_WORTH_A_TRIAL: Final = 8 << 20  # bytes of text; a trial takes as long as `tokenizers` for 3 MB
 _MOST_UNKNOWN: Final = 0.2  # fraction of tokens; it is well below 1 % for a tokenizer of the right language
 
 
@@ -74,12 +79,17 @@ class BoundarySettings:
         return _gazetteer(self.phrases, self.phrases_hash).find(document.text)
 
 
-def encode_shard(shard: PlannedShard, text_folder: str, out: str, marks: BoundarySettings, **identity: str) -> None:
-    """Write a shard, unless a complete one has this identity (hashes of text, tokenizer and settings, version)."""
+def encode_shard(
+    shard: PlannedShard, text_folder: str, out: str, marks: BoundarySettings, encoder: str = "", **identity: str
+) -> None:
+    """Write a shard, unless a complete one has this identity (hashes of text, tokenizer and settings, version).
+
+    `encoder` is the result of `try_encoder`. It changes no byte.
+    """
     part = Path(out) / shard.name
     if read_seal(part, **identity) is not None:
         return
-    vocab = _vocab(out, identity["vocab"])
+    vocab = _vocab(out, identity["vocab"], encoder)
     texts = TextDirectory.load(text_folder)
     documents = texts.documents(shard.start, shard.stop)
     ledger, dropped = Ledger(), DroppedSample()
@@ -133,9 +143,9 @@ def _as_dropped(document: Document) -> DroppedDocument:
 
 
 @lru_cache(maxsize=1)
-def _vocab(folder: str, wanted: str) -> Vocab:
+def _vocab(folder: str, wanted: str, encoder: str) -> Vocab:
     """The vocabulary of a corpus, loaded once per process."""
-    return Vocab.load(Path(folder) / "vocab", wanted)
+    return Vocab.load(Path(folder) / "vocab", wanted).use_encoder(encoder)
 
 
 @lru_cache(maxsize=1)
@@ -190,6 +200,23 @@ def check_fit(vocab: Vocab, texts: TextDirectory) -> None:
             f"{texts.folder}: the tokenizer does not fit the text: {unknown:.0%} of the tokens are unknown (at most "
             f"{_MOST_UNKNOWN:.0%} is allowed); train one on this text or choose one of its language"
         )
+
+
+def try_encoder(
+    vocab: Vocab, texts: TextDirectory, marks: BoundarySettings, size: int, report: Report | None = None
+) -> str:
+    """The name of a fast encoder that returns the IDs of `tokenizers` for a sample of this text; "" if there is none.
+
+    For `size` bytes of text, a few MB or less, or for boundaries that need offsets, the trial would not pay.
+    """
+    if size < _WORTH_A_TRIAL or marks.word_segmentation != "pieces" or marks.phrases:
+        return ""
+    if report:
+        report({"stage": "trying a fast encoder"})
+    trial = vocab.try_encoder(document.text for document in _sample(texts))
+    if trial.reason:
+        log.warning("%s; tokenizers encodes the text, with the same result", trial.reason)
+    return trial.name
 
 
 def implausible_sentences(texts: TextDirectory, marks: BoundarySettings) -> str:

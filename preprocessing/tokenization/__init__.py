@@ -7,7 +7,8 @@ of the kinds, which is the registry.
 vocab.py has a trained tokenizer. training.py trains one, and folder.py loads one from a directory of transformers.
 tokenizer_json.py interprets files of the library `tokenizers`. folding.py folds case and accents as sentencepiece does.
 accents.py detects lost accents and white space. template.py builds sequences of one or two texts. frame.py adds the
-special tokens of pretraining, and gpt1_tokens.py those of GPT-1. display.py shows tokens as readable text.
+special tokens of pretraining, and gpt1_tokens.py those of GPT-1. encoders.py has faster
+encoders than `tokenizers`, and parity.py compares their IDs with its IDs. display.py shows tokens as readable text.
 """
 
 from preprocessing.tokenization.accents import describe_stripped_marks, keeps_whitespace, without_whitespace
@@ -37,7 +38,7 @@ from preprocessing.tokenization.template import (
     with_template,
 )
 from preprocessing.tokenization.training import train, vocab_from_file
-from preprocessing.tokenization.vocab import EncodedDocument, Vocab
+from preprocessing.tokenization.vocab import EncodedDocument, EncoderTrial, Vocab
 from preprocessing.tokenization.word_level import SingleBytes, WordLevel
 from preprocessing.tokenization.wordpiece import WordPiece
 
@@ -50,6 +51,7 @@ __all__ = [
     "SPECIAL",
     "ByteLevelBPE",
     "EncodedDocument",
+    "EncoderTrial",
     "Frame",
     "SentencePieceBPE",
     "ShownToken",

@@ -6,7 +6,7 @@ other file, and its own checksum. It is written last.
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -22,6 +22,8 @@ from preprocessing.renames import new_value
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
 from preprocessing.tokenization.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, group_sentences, parts
+from preprocessing.tokenization.encoders import TESTED, BatchEncoder, choose_encoder, find_obstacle, open_encoder
+from preprocessing.tokenization.parity import NUM_STRINGS, find_difference, make_strings
 from preprocessing.tokenization.part import TokenizerPart
 from preprocessing.tokenization.specs import KINDS
 
@@ -47,6 +49,16 @@ class EncodedDocument(NamedTuple):
     word_starts: Bools
     unit_starts: Bools | None = None
     num_lost: int = 0
+
+
+class EncoderTrial(NamedTuple):
+    """The name of a fast encoder that returns the IDs of `tokenizers`, or "" and what prevents its use.
+
+    Both are "" if no encoder is known for a kind of tokenizer.
+    """
+
+    name: str
+    reason: str
 
 
 class SurroundingTokens(NamedTuple):
@@ -77,6 +89,7 @@ class Vocab:
     files: dict[str, bytes] = field(repr=False, compare=False)
     sentinels: int = 0
     unread: tuple[int, ...] = ()  # IDs of special tokens that no pretraining sequence contains
+    encoder: str = field(default="", compare=False)  # name of a fast encoder with the same IDs (encoders.py)
 
     @cached_property
     def around(self) -> SurroundingTokens:
@@ -141,7 +154,31 @@ class Vocab:
         return SentencePieceProcessor(model_proto=self.files["spiece.model"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Vocab._from_files, (self.files,)  # another process builds its own tokenizer
+        return Vocab._from_files, (self.files, self.encoder)  # another process builds its own tokenizer
+
+    def use_encoder(self, name: str) -> "Vocab":
+        """Return the same tokenizer, which encodes documents with this fast encoder.
+
+        `name` is that of `try_encoder`, perhaps in another process. If its package is missing here, or has another
+        version, then `tokenizers` encodes the documents, with the same IDs.
+        """
+        return self if not name or find_obstacle(name) else replace(self, encoder=name)
+
+    def try_encoder(self, sample: Iterable[str]) -> EncoderTrial:
+        """Compare the fast encoder for this tokenizer with `tokenizers`, on made-up strings and on a sample."""
+        name = choose_encoder(parse_json(self.files["tokenizer.json"])) if "spiece.model" not in self.files else ""
+        if not name:
+            return EncoderTrial("", "")
+        if obstacle := find_obstacle(name):
+            return EncoderTrial("", obstacle)
+        try:
+            encoder = open_encoder(name, self.files["tokenizer.json"])
+        except BadInput as error:
+            return EncoderTrial("", str(error))
+        texts = chain(make_strings(NUM_STRINGS, self._pieces), sample)
+        if difference := find_difference(encoder, self._encode, texts):
+            return EncoderTrial("", f"{name} {TESTED[name]} differs from tokenizers: {difference}")
+        return EncoderTrial(name, "")
 
     def encode_documents(
         self,
@@ -160,6 +197,8 @@ class Vocab:
         compute.
         """
         if words == "pieces" and spans is None:
+            if self._batch_encoder is not None:
+                return self._encode_fast(texts, self._batch_encoder)
             return self._documents(self._encode_sentences(texts))
         placed = self._encode_with_places(["".join(document) for document in texts])
         encoded = self._documents(
@@ -183,6 +222,56 @@ class Vocab:
                 for document, ranges, begin_S in zip(encoded, spans, begins, strict=True)
             ]
         return encoded
+
+    @cached_property
+    def _batch_encoder(self) -> BatchEncoder | None:
+        return open_encoder(self.encoder, self.files["tokenizer.json"]) if self.encoder else None
+
+    def _encode_fast(self, texts: Sequence[Sequence[str]], encoder: BatchEncoder) -> list[EncodedDocument]:
+        """Return the same as `encode_documents`."""
+        if self._bytes_V is None:
+            ids_T, num_tokens_N = self._count_groups_fast(texts, encoder)
+        else:
+            ids_T, num_tokens_N = self._count_bytes_fast(texts, self._bytes_V, encoder)
+        if self.words_that_are_special and self.unk is not None:  # as _ordinary
+            ids_T[np.isin(ids_T, list(self.words_that_are_special))] = self.unk
+        return self._cut_documents(ids_T, num_tokens_N, [len(document) for document in texts])
+
+    def _count_groups_fast(self, texts: Sequence[Sequence[str]], encoder: BatchEncoder) -> tuple[Ints, Ints]:
+        """The IDs of all texts, int32 [T], and the number of IDs of each sentence, int64 [N]."""
+        groups = [group for document in texts for group in group_sentences(document, self._cut)]
+        ids_T, end_G = encoder.encode(["".join(group) for group in groups])
+        num_tokens_G = np.diff(end_G)
+        size_G = np.array(list(map(len, groups)), np.int64)
+        if (size_G == 1).all():
+            return ids_T, num_tokens_G
+        joined_K = np.flatnonzero(size_G > 1)
+        placed = self._encode_with_places(["".join(groups[index]) for index in joined_K])
+        num_tokens_N = np.repeat(num_tokens_G, size_G)
+        first_N = np.cumsum(size_G) - size_G
+        for index, each in zip(joined_K, placed, strict=True):
+            _, num_tokens = _count_by_sentence(each, groups[index])
+            num_tokens_N[first_N[index] : first_N[index] + size_G[index]] = num_tokens
+        return ids_T, num_tokens_N
+
+    def _count_bytes_fast(
+        self, texts: Sequence[Sequence[str]], bytes_V: Ints, encoder: BatchEncoder
+    ) -> tuple[Ints, Ints]:
+        """Return the same as `_count_groups_fast`, from the bytes per token, or from offsets if the sums differ."""
+        ids_T, end_D = encoder.encode(["".join(document) for document in texts])
+        lengths = [[len(sentence.encode()) for sentence in document] for document in texts]
+        bytes_T, bytes_N = bytes_V[ids_T], np.fromiter(chain.from_iterable(lengths), np.int64)
+        stop_T = np.concatenate([[0], np.cumsum(bytes_T)])
+        if np.array_equal(stop_T[end_D], np.cumsum([0, *map(sum, lengths)])):
+            first_N = np.searchsorted(stop_T[:-1], np.cumsum(bytes_N) - bytes_N)
+            return ids_T, np.diff(first_N, append=len(ids_T))
+        found = list[int]()
+        for document, sizes, (start, end) in zip(texts, lengths, pairwise(end_D.tolist()), strict=True):
+            if bytes_T[start:end].sum() == sum(sizes):
+                found += counts(stop_T[start:end] - stop_T[start], sizes)
+            else:
+                found += _count_by_sentence(self._encode_with_places(["".join(document)])[0], document)[1]
+        return ids_T, np.array(found, np.int64)
 
     def _encode_sentences(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
         """Return the IDs of each document and the number of IDs of each sentence.
@@ -251,14 +340,18 @@ class Vocab:
 
     def _documents(self, counted: Sequence[_Counted]) -> list[EncodedDocument]:
         """Return documents with the starts of sentences and words."""
-        num_tokens = np.array([num for _, each in counted for num in each], np.int64)  # per sentence
-        stop = np.concatenate([[0], np.cumsum(num_tokens)])
-        ids_T = np.fromiter(chain.from_iterable(ids for ids, _ in counted), np.int32, stop[-1])
+        num_tokens_N = np.array([num for _, each in counted for num in each], np.int64)
+        ids_T = np.fromiter(chain.from_iterable(ids for ids, _ in counted), np.int32, num_tokens_N.sum())
+        return self._cut_documents(ids_T, num_tokens_N, [len(each) for _, each in counted])
+
+    def _cut_documents(self, ids_T: Ints, num_tokens_N: Ints, num_sentences: Sequence[int]) -> list[EncodedDocument]:
+        """Return documents from all IDs, int32 [T], and the number of IDs of each sentence, int64 [N]."""
+        stop = np.concatenate([[0], np.cumsum(num_tokens_N)])
         sentence_starts_T = np.zeros(len(ids_T), np.bool_)
-        sentence_starts_T[stop[:-1][num_tokens > 0]] = True
+        sentence_starts_T[stop[:-1][num_tokens_N > 0]] = True
         word_starts_T = self.starts_word_V[ids_T] | sentence_starts_T
         word_starts_T[1:] |= self._ends_word_V[ids_T[:-1]]
-        cuts = stop[np.cumsum([0, *(len(each) for _, each in counted)])].tolist()
+        cuts = stop[np.cumsum([0, *num_sentences])].tolist()
         return [
             EncodedDocument(ids_T[start:end], sentence_starts_T[start:end], word_starts_T[start:end])
             for start, end in pairwise(cuts)
@@ -395,12 +488,12 @@ class Vocab:
         return cls._from_files({**files, _ABOUT: to_checked_json(about)})
 
     @classmethod
-    def _from_files(cls, files: dict[str, bytes]) -> "Vocab":
+    def _from_files(cls, files: dict[str, bytes], encoder: str = "") -> "Vocab":
         about = parse_json(files[_ABOUT])
         roles = {role: about[role] for role in ROLES}
         more = {"sentinels": about.get("sentinels", 0), "unread": tuple(about.get("unread", ()))}
         kind = new_value("data.tokenizer", about["kind"], "kind") or about["kind"]  # of version 0.1
-        return cls(kind, about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more)
+        return cls(kind, about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more, encoder=encoder)
 
 
 def _count_by_sentence(placed: _Placed, sentences: Sequence[str]) -> _Counted:

@@ -1,0 +1,120 @@
+"""Fast encoders of other packages for byte-level BPE and WordPiece, which return the IDs of `tokenizers`.
+
+`tokenizers` is the reference. Another encoder is used only if its version was tested (TESTED), if it supports all parts
+of tokenizer.json, and if it passes a trial (parity.py). The extra `[fast]` installs the packages; without them, corpora
+have the same bytes.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Ints
+
+TESTED: Final = {"nanotoken": "0.1.0", "gigatoken": "0.10.0"}
+"""Versions whose IDs were compared with those of `tokenizers` on millions of strings (tests/preprocessing)."""
+
+_RENEWED_AFTER: Final = 1 << 30  # characters; the cache of gigatoken 0.10 grows without limit
+_WORDPIECE: Final = {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "type", "vocab"}
+_BPE: Final = {
+    "dropout": None,
+    "unk_token": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+"""The keys of a BPE model that change its IDs, with the values that byte-level BPE has."""
+
+
+class BatchEncoder(Protocol):
+    """Encodes many texts at once, in the calling thread."""
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        """The IDs of all texts, int32 [T], and their ends: text i has the IDs [ends[i], ends[i + 1]), int64 [N + 1]."""
+        ...
+
+
+class NanotokenEncoder:
+    """WordPiece by nanotoken."""
+
+    def __init__(self, tokenizer: str) -> None:
+        from nanotoken import Tokenizer
+
+        self._backend: Any = Tokenizer.from_json(tokenizer).backend
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        ids_T, end_N = self._backend.encode_batch(texts, add_special_tokens=False, parallel=False)
+        return ids_T.astype(np.int32), end_N
+
+
+class GigatokenEncoder:
+    """Byte-level BPE by gigatoken."""
+
+    def __init__(self, tokenizer: str) -> None:
+        self._json, self._num_characters = tokenizer, 0
+        self._backend = self._open()
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        self._num_characters += sum(map(len, texts))
+        if self._num_characters > _RENEWED_AFTER:
+            self._num_characters, self._backend = 0, self._open()
+        # a call for each text: `encode_batch` returns an array of awkward, whose import takes half a second
+        parts = [self._backend.encode(text) for text in texts]
+        end_N = np.cumsum([0, *map(len, parts)])
+        return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32), end_N
+
+    def _open(self) -> Any:
+        from gigatoken.gigatoken_rs import load_hf_json
+
+        return load_hf_json(self._json)
+
+
+def choose_encoder(content: Mapping[str, Any]) -> str:
+    """The name of the fast encoder for a tokenizer.json, or ""; the package need not be installed.
+
+    >>> choose_encoder({"model": {"type": "Unigram"}})
+    ''
+    """
+    model = content["model"]
+    parts = {name: content.get(name) or {} for name in ("normalizer", "pre_tokenizer")}
+    kinds = {name: part.get("type") for name, part in parts.items()}
+    if any(not token["special"] for token in content.get("added_tokens", ())):
+        return ""  # such tokens are found inside of texts
+    if model["type"] == "WordPiece" and kinds == {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}:
+        return "nanotoken" if model.keys() <= _WORDPIECE else ""
+    if model["type"] == "BPE" and kinds == {"normalizer": None, "pre_tokenizer": "ByteLevel"}:
+        has_usual_keys = all(model.get(name) in (usual, "") for name, usual in _BPE.items())
+        has_usual_words = not parts["pre_tokenizer"]["add_prefix_space"] and parts["pre_tokenizer"].get(
+            "use_regex", True
+        )
+        return "gigatoken" if has_usual_keys and has_usual_words else ""
+    return ""
+
+
+def find_obstacle(name: str) -> str:
+    """Why the package of an encoder cannot be used, or ""."""
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return f"{name} is not installed: run `pip install 'sesame-pretraining[fast]'`"
+    return "" if found == TESTED[name] else f"{name} {found} was not tested, only {TESTED[name]}"
+
+
+def open_encoder(name: str, tokenizer: bytes) -> BatchEncoder:
+    """The encoder for a tokenizer.json. Special tokens in texts are encoded as ordinary text.
+
+    Raises BadInput if the encoder refuses the file.
+    """
+    content = json.loads(tokenizer)
+    content |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
+    kinds: dict[str, Callable[[str], BatchEncoder]] = {"nanotoken": NanotokenEncoder, "gigatoken": GigatokenEncoder}
+    try:
+        return kinds[name](json.dumps(content, ensure_ascii=False))
+    except Exception as error:  # each package has its own kinds of errors
+        raise BadInput(f"{name} cannot read this tokenizer.json ({error}); use the encoder of tokenizers") from None

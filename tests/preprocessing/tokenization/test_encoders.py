@@ -1,0 +1,230 @@
+"""Fast encoders return the IDs and boundaries of `tokenizers`, or are refused."""
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+
+from preprocessing.errors import BadInput
+from preprocessing.schema import Ints
+from preprocessing.text import sentences
+from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, TokenizerSpec, Vocab, WordPiece, encoders, train
+from preprocessing.tokenization import vocab as vocab_module
+from preprocessing.tokenization.encoders import choose_encoder, find_obstacle, open_encoder
+from preprocessing.tokenization.parity import find_difference, make_strings
+
+SPECS: dict[str, TokenizerSpec] = {
+    "uncased": WordPiece(vocab_size=9_000),
+    "cased": WordPiece(vocab_size=9_000, lowercase=False),
+    "gpt2": ByteLevelBPE(vocab_size=3_000),
+    "roberta": ByteLevelBPE(vocab_size=3_000, special_tokens="roberta"),
+}
+NAMES = {"uncased": "nanotoken", "cased": "nanotoken", "gpt2": "gigatoken", "roberta": "gigatoken"}
+TEXT = (
+    "The cat sat. It's 3.14 o'clock?!  \u201cYes.\u201dNo.\r\n\tna\u00efve caf\u00e9s\u2026 "
+    "\u4eca\u5929\u3002\u660e\u5929 [MASK] <s> </s> <|endoftext|> e\u0301\u0301 "
+)
+
+
+@cache
+def vocab(name: str) -> Vocab:
+    return train(SPECS[name], [TEXT * 20, *make_strings(4_000, ["the", " of", "\u0120and"], seed=1)])
+
+
+def installed(name: str) -> str:
+    """The name of the encoder for a tokenizer; skips the test without its package."""
+    if obstacle := find_obstacle(NAMES[name]):
+        pytest.skip(obstacle)
+    return NAMES[name]
+
+
+each_vocab = pytest.mark.parametrize("name", SPECS)
+
+
+def make_documents(number: int, pieces: Sequence[str]) -> list[list[str]]:
+    """Documents with sentences as they are found, and others that are cut anywhere."""
+    strings = list(make_strings(number, pieces, seed=2))
+    documents = [sentences(" ".join(strings[first : first + 4])) for first in range(0, number, 4)]
+    return [*documents, *(list(strings[first : first + 3]) for first in range(0, number, 3)), [], [""], [TEXT, "", " "]]
+
+
+@each_vocab
+def test_documents_have_the_ids_and_boundaries_of_the_library(name: str) -> None:
+    plain = vocab(name)
+    fast = plain.use_encoder(installed(name))
+    assert (fast.encoder, fast, plain.encoder) == (NAMES[name], plain, "")
+    documents = make_documents(600, plain._pieces)
+    for ours, wanted in zip(fast.encode_documents(documents), plain.encode_documents(documents), strict=True):
+        assert ours.ids.dtype == wanted.ids.dtype == np.int32
+        for found, expected in zip(ours[:3], wanted[:3], strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@each_vocab
+def test_an_encoder_passes_its_trial(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocab_module, "NUM_STRINGS", 3_000)
+    assert vocab(name).try_encoder([TEXT, "", "a" * 101]) == (installed(name), "")
+
+
+class Faulty:
+    """An encoder with a fault in a text."""
+
+    def __init__(self, encode: Callable[[list[str]], list[list[int]]], fault: str) -> None:
+        self.reference, self.fault = encode, fault
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        found = self.reference(list(texts))
+        if "strange" in texts:
+            ids = found[texts.index("strange")]
+            ids[:] = {"another ID": [*ids[:-1], 7], "missing": ids[:-1], "added": [*ids, 7], "none": []}[self.fault]
+        end_N = np.cumsum([0, *map(len, found)])
+        return np.array([*chain.from_iterable(found)], np.int32), end_N
+
+
+@pytest.mark.parametrize("fault", ["another ID", "missing", "added", "none"])
+def test_a_trial_finds_each_kind_of_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = vocab("uncased")
+    monkeypatch.setattr(vocab_module, "NUM_STRINGS", 100)
+    monkeypatch.setattr(vocab_module, "find_obstacle", lambda name: "")
+    monkeypatch.setattr(vocab_module, "open_encoder", lambda *_: Faulty(one._encode, fault))
+    name, reason = one.try_encoder(["usual", "strange"])
+    assert name == ""
+    assert reason.startswith("nanotoken 0.1.0 differs from tokenizers: 'strange' is [")
+    assert one.try_encoder(["usual"]) == ("nanotoken", "")
+
+
+def test_two_faults_that_keep_the_number_of_ids_are_found() -> None:
+    """The first text has an ID more, and the second one less."""
+
+    class Shifted:
+        def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+            return np.array([1, 2, 3], np.int32), np.array([0, 2, 3])
+
+    assert find_difference(Shifted(), lambda texts: [[1], [2, 3]], iter("ab")) == "'a' is [1, 2], expected [1]"
+
+
+def test_special_tokens_in_a_text_are_text() -> None:
+    for name in SPECS:
+        plain, fast = vocab(name), vocab(name).use_encoder(installed(name))
+        text = [["".join(plain.piece(id) for id in plain.special_ids)]]
+        assert not set(fast.encode_documents(text)[0].ids.tolist()) & set(plain.special_ids) - {plain.unk}
+
+
+def content(name: str, **changes: Any) -> dict[str, Any]:
+    """The content of a tokenizer.json with other values; keys with a dot are inside of its parts."""
+    found: dict[str, Any] = json.loads(vocab(name).files["tokenizer.json"])
+    for key, value in changes.items():
+        part, _, inside = key.partition("__")
+        if inside:
+            found[part] |= {inside: value}
+        else:
+            found[part] = value
+    return found
+
+
+def test_an_encoder_is_chosen_by_all_parts_of_the_tokenizer() -> None:
+    assert {name: choose_encoder(content(name)) for name in SPECS} == NAMES
+    token = {"id": 3, "content": "the", "special": False}
+    refused = [
+        content("uncased", added_tokens=[token]),
+        content("uncased", normalizer=None),
+        content("uncased", pre_tokenizer={"type": "Whitespace"}),
+        content("uncased", model__dropout=0.1),
+        content("gpt2", model__dropout=0.1),
+        content("gpt2", model__ignore_merges=True),
+        content("gpt2", model__byte_fallback=True),
+        content("gpt2", model__unk_token="<unk>"),
+        content("gpt2", normalizer={"type": "NFC"}),
+        content("gpt2", pre_tokenizer__add_prefix_space=True),
+        content("gpt2", pre_tokenizer__use_regex=False),
+    ]
+    assert {choose_encoder(each) for each in refused} == {""}
+    sentencepiece = train(SentencePieceBPE(vocab_size=100), [TEXT])
+    assert sentencepiece.try_encoder([TEXT]) == ("", "")
+
+
+def test_without_a_package_or_with_another_version_the_library_encodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = vocab("gpt2")
+    monkeypatch.setitem(encoders.TESTED, "gigatoken", "0.9.0")
+    monkeypatch.setattr(encoders, "version", lambda name: "0.10.0")
+    assert one.try_encoder([]) == ("", "gigatoken 0.10.0 was not tested, only 0.9.0")
+    assert one.use_encoder("gigatoken") is one
+
+    def missing(name: str) -> str:
+        raise encoders.PackageNotFoundError(name)
+
+    monkeypatch.setattr(encoders, "version", missing)
+    _, reason = one.try_encoder([])
+    assert reason == "gigatoken is not installed: run `pip install 'sesame-pretraining[fast]'`"
+    assert one.use_encoder("gigatoken") is one
+
+
+def test_a_file_that_an_encoder_refuses_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed("uncased")
+    with pytest.raises(
+        BadInput, match=r"^nanotoken cannot read this tokenizer.json \(.*\); use the encoder of tokenizers$"
+    ):
+        open_encoder("nanotoken", b'{"model": {"type": "Unigram"}}')
+    one = vocab("uncased")
+    broken = replace(one, files=one.files | {"tokenizer.json": json.dumps(content("uncased", decoder=7)).encode()})
+    monkeypatch.setattr(vocab_module, "NUM_STRINGS", 10)
+    name, reason = broken.try_encoder([])
+    assert bool(name) != bool(reason)
+
+
+def test_another_process_uses_the_same_encoder() -> None:
+    fast = vocab("uncased").use_encoder(installed("uncased"))
+    fast.encode_documents([["One."]])
+    again = pickle.loads(pickle.dumps(fast))
+    assert again.encoder == "nanotoken"
+    assert again.encode_documents([["One."]])[0].ids.tolist() == vocab("uncased").encode("One.")
+
+
+def test_gigatoken_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cache grows without limit."""
+    encoder = open_encoder(installed("gpt2"), vocab("gpt2").files["tokenizer.json"])
+    monkeypatch.setattr(encoders, "_RENEWED_AFTER", 10)
+    backends = set()
+    for text in ("a cat", "a dog sat", "a mouse"):
+        ids_T, _ = encoder.encode([text])
+        assert ids_T.tolist() == vocab("gpt2").encode(text)
+        backends.add(encoder._backend)  # type: ignore[attr-defined]
+    assert len(backends) == 2
+
+
+def test_no_encoder_is_imported_before_its_use() -> None:
+    program = (
+        "import sys; import preprocessing.tokenization; print({'nanotoken', 'gigatoken', 'numba'} & {*sys.modules})"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
+
+
+@pytest.mark.slow
+@each_vocab
+def test_a_million_strings_have_the_ids_of_the_library(name: str) -> None:
+    one = vocab(name)
+    encoder = open_encoder(installed(name), one.files["tokenizer.json"])
+    assert find_difference(encoder, one._encode, make_strings(1_000_000, one._pieces, seed=3)) == ""
+
+
+def every_code_point() -> Iterator[str]:
+    for code in (*range(0xD800), *range(0xE000, 0x110000)):
+        yield f"a{chr(code)}b"
+
+
+@pytest.mark.slow
+@each_vocab
+def test_every_code_point_has_the_ids_of_the_library(name: str) -> None:
+    one = vocab(name)
+    encoder = open_encoder(installed(name), one.files["tokenizer.json"])
+    assert find_difference(encoder, one._encode, every_code_point()) == ""
