@@ -22,6 +22,7 @@ from preprocessing.tokenization.display import (
     legend,
     token_texts,
 )
+from preprocessing.tokenization.document_encoder import EncodedDocument
 from preprocessing.tokenization.folder import of_folder
 from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, add_frame, with_open_sentinels
 from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
@@ -38,7 +39,7 @@ from preprocessing.tokenization.template import (
     with_template,
 )
 from preprocessing.tokenization.training import train, vocab_from_file
-from preprocessing.tokenization.vocab import EncodedDocument, EncoderTrial, Vocab
+from preprocessing.tokenization.vocab import EncoderTrial, Vocab
 from preprocessing.tokenization.word_level import SingleBytes, WordLevel
 from preprocessing.tokenization.wordpiece import WordPiece
 

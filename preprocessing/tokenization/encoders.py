@@ -6,8 +6,10 @@ have the same bytes.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -38,6 +40,32 @@ class BatchEncoder(Protocol):
     def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
         """The IDs of all texts, int32 [T], and their ends: text i has the IDs [ends[i], ends[i + 1]), int64 [N + 1]."""
         ...
+
+
+@dataclass(frozen=True)
+class ListEncoder:
+    """An encoder that returns a list of IDs for each text."""
+
+    encode_texts: Callable[[list[str]], list[list[int]]]
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        found = self.encode_texts(list(texts))
+        end_N = np.cumsum([0, *map(len, found)])
+        return np.fromiter(chain.from_iterable(found), np.int32, int(end_N[-1])), end_N
+
+
+@dataclass(frozen=True)
+class WithoutSpecialTokens:
+    """An encoder that replaces special tokens, whose names are words of a text, by the unknown token."""
+
+    encoder: BatchEncoder
+    special: Collection[int]
+    unk: int
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        ids_T, end_N = self.encoder.encode(texts)
+        ids_T[np.isin(ids_T, list(self.special))] = self.unk
+        return ids_T, end_N
 
 
 class NanotokenEncoder:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,8 +21,17 @@ from preprocessing.files import from_checked_json, parse_json, to_checked_json, 
 from preprocessing.renames import new_value
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
-from preprocessing.tokenization.cuts import Cut, counts, cuts_of, cuts_of_sentencepiece, group_sentences, parts
-from preprocessing.tokenization.encoders import TESTED, BatchEncoder, choose_encoder, find_obstacle, open_encoder
+from preprocessing.tokenization.cuts import Cut, cuts_of, cuts_of_sentencepiece, parts
+from preprocessing.tokenization.document_encoder import DocumentEncoder, EncodedDocument, PlacedIds
+from preprocessing.tokenization.encoders import (
+    TESTED,
+    BatchEncoder,
+    ListEncoder,
+    WithoutSpecialTokens,
+    choose_encoder,
+    find_obstacle,
+    open_encoder,
+)
 from preprocessing.tokenization.parity import NUM_STRINGS, find_difference, make_strings
 from preprocessing.tokenization.part import TokenizerPart
 from preprocessing.tokenization.specs import KINDS
@@ -34,21 +43,6 @@ _ABOUT: Final = "specials.json"
 _REBUILD: Final = (
     "delete specials.json there (and manifest.json, if the tokenizer is part of a corpus), then repeat `sesame corpus`"
 )
-_Counted = tuple[list[int], list[int]]  # the IDs of a document, and the number of IDs of each sentence
-_Placed = tuple[list[int], list[tuple[int, int]]]  # the IDs of a text, and start and stop of each
-
-
-class EncodedDocument(NamedTuple):
-    """A document: its IDs, int32 [S], and whether a sentence, a word or (if requested) a unit starts at each, bool [S].
-
-    `num_lost`: number of phrases that are not units because no token starts in them.
-    """
-
-    ids: Ints
-    sentence_starts: Bools
-    word_starts: Bools
-    unit_starts: Bools | None = None
-    num_lost: int = 0
 
 
 class EncoderTrial(NamedTuple):
@@ -197,13 +191,9 @@ class Vocab:
         compute.
         """
         if words == "pieces" and spans is None:
-            if self._batch_encoder is not None:
-                return self._encode_fast(texts, self._batch_encoder)
-            return self._documents(self._encode_sentences(texts))
+            return self._document_encoder.encode(texts)
         placed = self._encode_with_places(["".join(document) for document in texts])
-        encoded = self._documents(
-            [_count_by_sentence(each, document) for each, document in zip(placed, texts, strict=True)]
-        )
+        encoded = self._document_encoder.encode_placed(placed, texts)
         begins = [np.array([begin for _, begin in places], np.int64) for _, places in placed]
         if words == "jieba":
             encoded = [
@@ -224,100 +214,23 @@ class Vocab:
         return encoded
 
     @cached_property
-    def _batch_encoder(self) -> BatchEncoder | None:
-        return open_encoder(self.encoder, self.files["tokenizer.json"]) if self.encoder else None
+    def _document_encoder(self) -> DocumentEncoder:
+        return DocumentEncoder(
+            encoder=self._open_encoder(),
+            place=self._encode_with_places,
+            cut=self._cut,
+            bytes_V=self._bytes_V,
+            starts_word_V=self.starts_word_V,
+            ends_word_V=self._ends_word_V,
+        )
 
-    def _encode_fast(self, texts: Sequence[Sequence[str]], encoder: BatchEncoder) -> list[EncodedDocument]:
-        """Return the same as `encode_documents`."""
-        if self._bytes_V is None:
-            ids_T, num_tokens_N = self._count_groups_fast(texts, encoder)
-        else:
-            ids_T, num_tokens_N = self._count_bytes_fast(texts, self._bytes_V, encoder)
-        if self.words_that_are_special and self.unk is not None:  # as _ordinary
-            ids_T[np.isin(ids_T, list(self.words_that_are_special))] = self.unk
-        return self._cut_documents(ids_T, num_tokens_N, [len(document) for document in texts])
-
-    def _count_groups_fast(self, texts: Sequence[Sequence[str]], encoder: BatchEncoder) -> tuple[Ints, Ints]:
-        """The IDs of all texts, int32 [T], and the number of IDs of each sentence, int64 [N]."""
-        groups = [group for document in texts for group in group_sentences(document, self._cut)]
-        ids_T, end_G = encoder.encode(["".join(group) for group in groups])
-        num_tokens_G = np.diff(end_G)
-        size_G = np.array(list(map(len, groups)), np.int64)
-        if (size_G == 1).all():
-            return ids_T, num_tokens_G
-        joined_K = np.flatnonzero(size_G > 1)
-        placed = self._encode_with_places(["".join(groups[index]) for index in joined_K])
-        num_tokens_N = np.repeat(num_tokens_G, size_G)
-        first_N = np.cumsum(size_G) - size_G
-        for index, each in zip(joined_K, placed, strict=True):
-            _, num_tokens = _count_by_sentence(each, groups[index])
-            num_tokens_N[first_N[index] : first_N[index] + size_G[index]] = num_tokens
-        return ids_T, num_tokens_N
-
-    def _count_bytes_fast(
-        self, texts: Sequence[Sequence[str]], bytes_V: Ints, encoder: BatchEncoder
-    ) -> tuple[Ints, Ints]:
-        """Return the same as `_count_groups_fast`, from the bytes per token, or from offsets if the sums differ."""
-        ids_T, end_D = encoder.encode(["".join(document) for document in texts])
-        lengths = [[len(sentence.encode()) for sentence in document] for document in texts]
-        bytes_T, bytes_N = bytes_V[ids_T], np.fromiter(chain.from_iterable(lengths), np.int64)
-        stop_T = np.concatenate([[0], np.cumsum(bytes_T)])
-        if np.array_equal(stop_T[end_D], np.cumsum([0, *map(sum, lengths)])):
-            first_N = np.searchsorted(stop_T[:-1], np.cumsum(bytes_N) - bytes_N)
-            return ids_T, np.diff(first_N, append=len(ids_T))
-        found = list[int]()
-        for document, sizes, (start, end) in zip(texts, lengths, pairwise(end_D.tolist()), strict=True):
-            if bytes_T[start:end].sum() == sum(sizes):
-                found += counts(stop_T[start:end] - stop_T[start], sizes)
-            else:
-                found += _count_by_sentence(self._encode_with_places(["".join(document)])[0], document)[1]
-        return ids_T, np.array(found, np.int64)
-
-    def _encode_sentences(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
-        """Return the IDs of each document and the number of IDs of each sentence.
-
-        Token offsets are not computed if lengths of tokens or blanks between sentences suffice.
-        """
-        if self._bytes_V is not None:
-            return self._count_by_bytes(texts, self._bytes_V)
-        found = self._count_by_blanks(texts)
-        if self._cut == "rounding":
-            whole = ["".join(document) for document in texts]
-            odd = [k for k, ids in enumerate(self._encode(whole)) if ids != found[k][0]]
-            for k, placed in zip(odd, self._encode_with_places([whole[k] for k in odd]), strict=True):
-                found[k] = _count_by_sentence(placed, texts[k])
-        return found
-
-    def _count_by_blanks(self, texts: Sequence[Sequence[str]]) -> list[_Counted]:
-        """Return the same as `_encode_sentences`, with texts cut at blanks where this is safe."""
-        grouped = [group_sentences(document, self._cut) for document in texts]
-        groups = [group for document in grouped for group in document]
-        alone = iter(self._encode([group[0] for group in groups if len(group) == 1]))
-        placed = iter(self._encode_with_places(["".join(group) for group in groups if len(group) > 1]))
-        found = list[_Counted]()
-        for document in grouped:
-            ids, num_tokens = list[int](), list[int]()
-            for group in document:
-                if len(group) == 1:
-                    some = next(alone)
-                    num_some = [len(some)]
-                else:
-                    some, num_some = _count_by_sentence(next(placed), group)
-                ids += some
-                num_tokens += num_some
-            found.append((ids, num_tokens))
-        return found
-
-    def _count_by_bytes(self, texts: Sequence[Sequence[str]], bytes_V: Ints) -> list[_Counted]:
-        """Return the same as `_encode_sentences`, from the bytes per token, or from offsets if the sums differ."""
-        whole, found = ["".join(document) for document in texts], list[_Counted]()
-        for text, document, ids in zip(whole, texts, self._encode(whole), strict=True):
-            lengths, bytes_S = [len(sentence.encode()) for sentence in document], bytes_V[np.array(ids, np.int64)]
-            if bytes_S.sum() == sum(lengths):
-                found.append((ids, counts(np.cumsum(bytes_S) - bytes_S, lengths)))
-            else:
-                found.append(_count_by_sentence(self._encode_with_places([text])[0], document))
-        return found
+    def _open_encoder(self) -> BatchEncoder:
+        if not self.encoder:
+            return ListEncoder(self._encode)
+        encoder = open_encoder(self.encoder, self.files["tokenizer.json"])
+        if not self.words_that_are_special or self.unk is None:
+            return encoder
+        return WithoutSpecialTokens(encoder, self.words_that_are_special, self.unk)
 
     @cached_property
     def _bytes_V(self) -> Ints | None:
@@ -337,25 +250,6 @@ class Vocab:
         if "spiece.model" in self.files:
             return cuts_of_sentencepiece(self.files["spiece.model"], self._sentencepiece, self._pieces)
         return cuts_of(self._tokenizer)
-
-    def _documents(self, counted: Sequence[_Counted]) -> list[EncodedDocument]:
-        """Return documents with the starts of sentences and words."""
-        num_tokens_N = np.array([num for _, each in counted for num in each], np.int64)
-        ids_T = np.fromiter(chain.from_iterable(ids for ids, _ in counted), np.int32, num_tokens_N.sum())
-        return self._cut_documents(ids_T, num_tokens_N, [len(each) for _, each in counted])
-
-    def _cut_documents(self, ids_T: Ints, num_tokens_N: Ints, num_sentences: Sequence[int]) -> list[EncodedDocument]:
-        """Return documents from all IDs, int32 [T], and the number of IDs of each sentence, int64 [N]."""
-        stop = np.concatenate([[0], np.cumsum(num_tokens_N)])
-        sentence_starts_T = np.zeros(len(ids_T), np.bool_)
-        sentence_starts_T[stop[:-1][num_tokens_N > 0]] = True
-        word_starts_T = self.starts_word_V[ids_T] | sentence_starts_T
-        word_starts_T[1:] |= self._ends_word_V[ids_T[:-1]]
-        cuts = stop[np.cumsum([0, *num_sentences])].tolist()
-        return [
-            EncodedDocument(ids_T[start:end], sentence_starts_T[start:end], word_starts_T[start:end])
-            for start, end in pairwise(cuts)
-        ]
 
     def encode(self, text: str) -> list[int]:
         """Return the IDs of a text without special tokens."""
@@ -410,7 +304,7 @@ class Vocab:
         encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [(self._ordinary(encoding.ids), encoding.offsets) for encoding in encodings]
 
-    def _encode_with_places(self, texts: list[str]) -> list[_Placed]:
+    def _encode_with_places(self, texts: list[str]) -> list[PlacedIds]:
         """Return the IDs of each text, and two starts of each token: with and without the space before a word."""
         return [
             (ids, [(start, start + (stop - start > 1 and text[start].isspace())) for start, stop in offsets])
@@ -496,13 +390,7 @@ class Vocab:
         return cls(kind, about["size"], **roles, hash=_sha256(files[_ABOUT]), files=files, **more, encoder=encoder)
 
 
-def _count_by_sentence(placed: _Placed, sentences: Sequence[str]) -> _Counted:
-    """Return the IDs of a text and the number of IDs of each sentence."""
-    ids, places = placed
-    return ids, counts(np.array([start for start, _ in places], np.int64), list(map(len, sentences)))
-
-
-def _join_encodings(parts: Sequence[str], found: Iterable[Mapping[str, Any]]) -> _Placed:
+def _join_encodings(parts: Sequence[str], found: Iterable[Mapping[str, Any]]) -> PlacedIds:
     """Join the IDs and character offsets of a text that was encoded in parts."""
     ids, offsets, base = list[int](), list[tuple[int, int]](), 0
     for part, one in zip(parts, found, strict=True):

@@ -101,6 +101,16 @@ class TestEqualBytes:
         build(corpus_of(shuffled), tmp_path / "second", *HERE)
         assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
 
+    @pytest.mark.parametrize("vocab", [SMALL, ByteLevelBPE(vocab_size=300)], ids=["nanotoken", "gigatoken"])
+    def test_with_a_fast_encoder(
+        self, stories: Path, tmp_path: Path, many_parts: None, monkeypatch: pytest.MonkeyPatch, vocab: TokenizerSpec
+    ) -> None:
+        build(corpus_of(stories), tmp_path / "first", *HERE, vocab=vocab)
+        monkeypatch.setattr(encode_module, "_WORTH_A_TRIAL", 0)
+        build(corpus_of(stories), tmp_path / "second", *HERE, vocab=vocab)
+        assert encode_module._vocab.cache_info().currsize
+        assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
+
     @pytest.mark.slow
     def test_with_the_sources_in_another_order(self, write_jsonl: Callable[..., Path], tmp_path: Path) -> None:
         paths = [
