@@ -6,6 +6,7 @@ have the same bytes.
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -17,8 +18,21 @@ import numpy as np
 from preprocessing.errors import BadInput
 from preprocessing.schema import Ints
 
-TESTED: Final = {"nanotoken": "0.1.0", "gigatoken": "0.10.0"}
-"""Versions whose IDs were compared with those of `tokenizers` on millions of strings (tests/preprocessing)."""
+REFERENCE: Final = "tokenizers"
+TESTED: Final = {REFERENCE: "0.23.3", "nanotoken": "0.1.0", "gigatoken": "0.10.0"}
+"""Versions whose IDs were compared for all code points and for millions of strings (tests/preprocessing)."""
+
+# Characters that Unicode 17 added. They are letters or digits for gigatoken 0.10, but not for tokenizers 0.23.
+_NEW_CHARACTERS: Final = (
+    r"\u088f\u0c5c\u0cdc\ua7ce-\ua7cf\ua7d2\ua7d4\ua7f1\U00010940-\U00010959\U00010ec5-\U00010ec7"
+    r"\U00011db0-\U00011ddb\U00011de0-\U00011de9\U00016ea0-\U00016eb8\U00016ebb-\U00016ed3"
+    r"\U00016ff2-\U00016ff6\U000187f8-\U000187ff\U00018d09-\U00018d1e\U00018d80-\U00018df2"
+    r"\U0001e6c0-\U0001e6de\U0001e6e0-\U0001e6e2\U0001e6e4-\U0001e6e5\U0001e6e7-\U0001e6ed"
+    r"\U0001e6f0-\U0001e6f4\U0001e6fe-\U0001e6ff\U0002b73a-\U0002b73f\U0002cea2-\U0002cead"
+    r"\U000323b0-\U00033479"
+)
+_NEW: Final = re.compile(f"[{_NEW_CHARACTERS}]")
+_FIRST_BYTES: Final = (b"\xf0", b"\xea\x9f", b"\xe0\xa2", b"\xe0\xb1", b"\xe0\xb3")  # of them in UTF-8
 
 _RENEWED_AFTER: Final = 1 << 30  # characters; the cache of gigatoken 0.10 grows without limit
 _WORDPIECE: Final = {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "type", "vocab"}
@@ -66,6 +80,28 @@ class WithoutSpecialTokens:
         ids_T, end_N = self.encoder.encode(texts)
         ids_T[np.isin(ids_T, list(self.special))] = self.unk
         return ids_T, end_N
+
+
+@dataclass(frozen=True)
+class WithNewCharacters:
+    """An encoder that leaves texts with characters of `_NEW_CHARACTERS` to the reference."""
+
+    encoder: BatchEncoder
+    reference: BatchEncoder
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        in_utf8 = "".join(texts).encode()
+        if not any(first in in_utf8 for first in _FIRST_BYTES):
+            return self.encoder.encode(texts)
+        odd = [place for place, text in enumerate(texts) if not text.isascii() and _NEW.search(text)]
+        if not odd:
+            return self.encoder.encode(texts)
+        ids_T, end_N = self.encoder.encode(["" if place in odd else text for place, text in enumerate(texts)])
+        parts = np.split(ids_T, end_N[1:-1])
+        other_T, other_N = self.reference.encode([texts[place] for place in odd])
+        for place, ids in zip(odd, np.split(other_T, other_N[1:-1]), strict=True):
+            parts[place] = ids
+        return np.concatenate(parts), np.cumsum([0, *map(len, parts)])
 
 
 class NanotokenEncoder:
@@ -126,23 +162,26 @@ def choose_encoder(content: Mapping[str, Any]) -> str:
 
 
 def find_obstacle(name: str) -> str:
-    """Why the package of an encoder cannot be used, or ""."""
+    """Why an encoder cannot be used here, or "": it is not installed, or versions have not been tested together."""
     try:
-        found = version(name)
+        found = {package: version(package) for package in (name, REFERENCE)}
     except PackageNotFoundError:
         return f"{name} is not installed: run `pip install 'sesame-pretraining[fast]'`"
-    return "" if found == TESTED[name] else f"{name} {found} was not tested, only {TESTED[name]}"
+    other = [package for package in found if found[package] != TESTED[package]]
+    return "".join(f"{package} {found[package]} was not tested, only {TESTED[package]}" for package in other[:1])
 
 
-def open_encoder(name: str, tokenizer: bytes) -> BatchEncoder:
+def open_encoder(name: str, tokenizer: bytes, reference: BatchEncoder) -> BatchEncoder:
     """The encoder for a tokenizer.json. Special tokens in texts are encoded as ordinary text.
 
-    Raises BadInput if the encoder refuses the file.
+    `reference` is the encoder of `tokenizers`, for characters that the other encoder encodes in another way. Raises
+    BadInput if the encoder refuses the file.
     """
     content = json.loads(tokenizer)
     content |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
-    kinds: dict[str, Callable[[str], BatchEncoder]] = {"nanotoken": NanotokenEncoder, "gigatoken": GigatokenEncoder}
     try:
-        return kinds[name](json.dumps(content, ensure_ascii=False))
+        if name == "nanotoken":
+            return NanotokenEncoder(json.dumps(content, ensure_ascii=False))
+        return WithNewCharacters(GigatokenEncoder(json.dumps(content, ensure_ascii=False)), reference)
     except Exception as error:  # each package has its own kinds of errors
         raise BadInput(f"{name} cannot read this tokenizer.json ({error}); use the encoder of tokenizers") from None

@@ -24,6 +24,7 @@ _ODD: Final = [
     *map(chr, range(0x2000, 0x2070)),  # blanks, dashes, quotation marks, invisible characters
     *("\u0300\u0301\u0307\u0323\u0345\u05b0\u064b\u0e31\u0f71\u3099\u20e3\ufe0f"),  # marks that combine
     *("\u03a3\u03c3\u03c2\u0130\u0131\u1e9e\u00df\ufb01\u01c5\u2126\u212a\u212b"),  # cases and compatibility forms
+    *("\u088f\ua7ce\U00033372"),  # new in Unicode 17
     *("\u061d\u061f\u2e43\u2e52\u3001\u3002\u30fb\uff01\uff65\U00010a50"),  # punctuation
     *("\u4e00\u9fa5\u3400\U00020000\uf900\u3042\u30ab\uac00\u1100\u0e01\u0915\u094d\u0627\u05d0"),  # scripts
     *("\U0001f600\U0001f1e9\U0001f1ea\u200d\U0001f469\u2640\ufffd\ufeff\ufffe\U000e0041\U0010ffff"),

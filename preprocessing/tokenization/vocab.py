@@ -166,7 +166,7 @@ class Vocab:
         if obstacle := find_obstacle(name):
             return EncoderTrial("", obstacle)
         try:
-            encoder = open_encoder(name, self.files["tokenizer.json"])
+            encoder = open_encoder(name, self.files["tokenizer.json"], ListEncoder(self._encode))
         except BadInput as error:
             return EncoderTrial("", str(error))
         texts = chain(make_strings(NUM_STRINGS, self._pieces), sample)
@@ -225,9 +225,10 @@ class Vocab:
         )
 
     def _open_encoder(self) -> BatchEncoder:
+        reference = ListEncoder(self._encode)
         if not self.encoder:
-            return ListEncoder(self._encode)
-        encoder = open_encoder(self.encoder, self.files["tokenizer.json"])
+            return reference
+        encoder = open_encoder(self.encoder, self.files["tokenizer.json"], reference)
         if not self.words_that_are_special or self.unk is None:
             return encoder
         return WithoutSpecialTokens(encoder, self.words_that_are_special, self.unk)

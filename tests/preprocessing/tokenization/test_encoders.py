@@ -4,21 +4,39 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from preprocessing.errors import BadInput
 from preprocessing.schema import Ints
 from preprocessing.text import sentences
-from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, TokenizerSpec, Vocab, WordPiece, encoders, train
+from preprocessing.tokenization import (
+    ByteLevelBPE,
+    SentencePieceBPE,
+    TokenizerSpec,
+    Vocab,
+    WordPiece,
+    byte_level_bpe,
+    encoders,
+    train,
+)
 from preprocessing.tokenization import vocab as vocab_module
-from preprocessing.tokenization.encoders import choose_encoder, find_obstacle, open_encoder
+from preprocessing.tokenization.encoders import (
+    BatchEncoder,
+    GigatokenEncoder,
+    ListEncoder,
+    NanotokenEncoder,
+    choose_encoder,
+    find_obstacle,
+    open_encoder,
+)
 from preprocessing.tokenization.parity import find_difference, make_strings
 
 SPECS: dict[str, TokenizerSpec] = {
@@ -44,6 +62,10 @@ def installed(name: str) -> str:
     if obstacle := find_obstacle(NAMES[name]):
         pytest.skip(obstacle)
     return NAMES[name]
+
+
+def opened(one: Vocab, name: str) -> BatchEncoder:
+    return open_encoder(name, one.files["tokenizer.json"], ListEncoder(one._encode))
 
 
 each_vocab = pytest.mark.parametrize("name", SPECS)
@@ -153,9 +175,10 @@ def test_an_encoder_is_chosen_by_all_parts_of_the_tokenizer() -> None:
 
 def test_without_a_package_or_with_another_version_the_library_encodes(monkeypatch: pytest.MonkeyPatch) -> None:
     one = vocab("gpt2")
-    monkeypatch.setitem(encoders.TESTED, "gigatoken", "0.9.0")
-    monkeypatch.setattr(encoders, "version", lambda name: "0.10.0")
-    assert one.try_encoder([]) == ("", "gigatoken 0.10.0 was not tested, only 0.9.0")
+    monkeypatch.setattr(encoders, "version", lambda name: "0.23.3" if name == "tokenizers" else "0.11.0")
+    assert one.try_encoder([]) == ("", "gigatoken 0.11.0 was not tested, only 0.10.0")
+    monkeypatch.setattr(encoders, "version", lambda name: "0.22.1" if name == "tokenizers" else "0.10.0")
+    assert one.try_encoder([]) == ("", "tokenizers 0.22.1 was not tested, only 0.23.3")
     assert one.use_encoder("gigatoken") is one
 
     def missing(name: str) -> str:
@@ -172,7 +195,7 @@ def test_a_file_that_an_encoder_refuses_is_a_reason(monkeypatch: pytest.MonkeyPa
     with pytest.raises(
         BadInput, match=r"^nanotoken cannot read this tokenizer.json \(.*\); use the encoder of tokenizers$"
     ):
-        open_encoder("nanotoken", b'{"model": {"type": "Unigram"}}')
+        open_encoder("nanotoken", b'{"model": {"type": "Unigram"}}', ListEncoder(vocab("uncased")._encode))
     one = vocab("uncased")
     broken = replace(one, files=one.files | {"tokenizer.json": json.dumps(content("uncased", decoder=7)).encode()})
     monkeypatch.setattr(vocab_module, "NUM_STRINGS", 10)
@@ -190,7 +213,7 @@ def test_another_process_uses_the_same_encoder() -> None:
 
 def test_gigatoken_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cache grows without limit."""
-    encoder = open_encoder(installed("gpt2"), vocab("gpt2").files["tokenizer.json"])
+    encoder = opened(vocab("gpt2"), installed("gpt2")).encoder  # type: ignore[attr-defined]
     monkeypatch.setattr(encoders, "_RENEWED_AFTER", 10)
     backends = set()
     for text in ("a cat", "a dog sat", "a mouse"):
@@ -213,18 +236,67 @@ def test_no_encoder_is_imported_before_its_use() -> None:
 @each_vocab
 def test_a_million_strings_have_the_ids_of_the_library(name: str) -> None:
     one = vocab(name)
-    encoder = open_encoder(installed(name), one.files["tokenizer.json"])
+    encoder = opened(one, installed(name))
     assert find_difference(encoder, one._encode, make_strings(1_000_000, one._pieces, seed=3)) == ""
 
 
-def every_code_point() -> Iterator[str]:
-    for code in (*range(0xD800), *range(0xE000, 0x110000)):
-        yield f"a{chr(code)}b"
+def test_characters_that_are_new_in_unicode_are_left_to_the_library() -> None:
+    """Gigatoken 0.10 knows Unicode 17, whose new letters once were punctuation; a million strings found one text."""
+    one = vocab("gpt2")
+    texts = ["plain", "Z<\n\n\u00c3\r\n\U00033372's!", "\u088f's!", "", "\U0001f600's \u0905", "\ua7ce" * 3]
+    ids_T, end_N = opened(one, installed("gpt2")).encode(texts)
+    assert [ids_T[start:end].tolist() for start, end in pairwise(end_N)] == one._encode(texts)
+
+
+CODE_POINTS = (*range(0xD800), *range(0xE000, 0x110000))  # without halves of surrogate pairs, which are not text
+
+
+def find_odd(encoder: BatchEncoder, tokenizer: Tokenizer, patterns: Sequence[str]) -> set[str]:
+    """The characters whose IDs inside of these patterns differ from those of the library."""
+    odd = set[str]()
+    for pattern in patterns:
+        for first in range(0, len(CODE_POINTS), 50_000):
+            chars = [chr(code) for code in CODE_POINTS[first : first + 50_000]]
+            texts = [pattern.format(char) for char in chars]
+            ids_T, end_N = encoder.encode(texts)
+            wanted = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            for char, start, end, encoding in zip(chars, end_N[:-1].tolist(), end_N[1:].tolist(), wanted, strict=True):
+                if ids_T[start:end].tolist() != encoding.ids:
+                    odd.add(char)
+    return odd
 
 
 @pytest.mark.slow
-@each_vocab
-def test_every_code_point_has_the_ids_of_the_library(name: str) -> None:
-    one = vocab(name)
-    encoder = open_encoder(installed(name), one.files["tokenizer.json"])
-    assert find_difference(encoder, one._encode, every_code_point()) == ""
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_every_code_point_has_the_wordpiece_of_the_library(lowercase: bool) -> None:
+    """Each character is a token at the start of words and inside of words, so that no difference is hidden."""
+    installed("uncased")
+    pieces = {"[UNK]": 0}
+    for prefix in ("", "##"):
+        for code in CODE_POINTS:
+            pieces.setdefault(prefix + chr(code), len(pieces))
+    tokenizer = Tokenizer(models.WordPiece(pieces, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    assert (
+        find_odd(NanotokenEncoder(tokenizer.to_str()), tokenizer, ("a{}b", "a{} b", "{}\u0301", "A{}\u03a3")) == set()
+    )
+
+
+@pytest.mark.slow
+def test_the_words_of_all_code_points_are_those_of_the_library_except_for_new_ones() -> None:
+    """Merges of neighbours with each first and last byte of a character show where the words are cut."""
+    installed("gpt2")
+    sign = {byte: char for char, byte in byte_level_bpe._BYTE_OF.items()}
+    first, last = [sign[byte] for byte in range(0xC2, 0xF5)], [sign[byte] for byte in range(0x80, 0xC0)]
+    pieces = {char: id for id, char in enumerate(sorted(sign.values()))}
+    merges = [("s", "!"), ("'", "s")]
+    merges += [(left, byte) for left in ("a", "1", "!", sign[0x20]) for byte in first]
+    merges += [(byte, right) for right in ("b", "2", "?", sign[0x20]) for byte in last]
+    pieces |= {left + right: len(pieces) + rank for rank, (left, right) in enumerate(merges)}
+    tokenizer = Tokenizer(models.BPE(pieces, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    patterns = ("a{}b", "1{}2", "!{}?", " {}b", "{}'s!", "  {} ")
+    odd = find_odd(GigatokenEncoder(tokenizer.to_str()), tokenizer, patterns)
+    assert odd == {char for char in map(chr, CODE_POINTS) if encoders._NEW.fullmatch(char)}
+    assert all(char.encode().startswith(encoders._FIRST_BYTES) for char in odd)
