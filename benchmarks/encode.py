@@ -9,7 +9,6 @@ sentencepiece is the reference for its own models, which `tokenizers` does not e
 """
 
 import argparse
-import bz2
 import json
 import os
 import re
@@ -66,8 +65,6 @@ def read_texts(shared: Path, size: int) -> dict[str, list[str]]:
     english += read_archive(text / "novels100.tar.bz2", size // 2)
     chinese = read_archive(shared / "data" / "zh" / "zhwiki_AA00-49.tar.bz2", size)
     others = [path.read_text(encoding="utf-8") for path in sorted((shared / "data" / "sentences").glob("*.txt"))]
-    bulgarian = text / "wiki_dumps" / "bgwiki-latest-pages-articles-shortened.xml.bz2"
-    others.append(bz2.decompress(bulgarian.read_bytes()).decode())
     lines = [line for document in others for line in document.split("\n") if line]
     mixed = [*lines, *english[: len(english) // 4], *chinese[: len(chinese) // 4]]
     order = np.random.Generator(np.random.Philox(0)).permutation(len(mixed))
@@ -145,8 +142,8 @@ def main() -> None:
     lines = [
         "# Encoders\n",
         f"{now()}, {hardware()}. `python -m benchmarks.encode --write`: {given.mb:g} MB of each kind of text,",
-        f"medians of {given.rounds} rounds, CPU time of one core. Ratio: a new encoder to a new one of `tokenizers`, in the",
-        "same run. Warm: the same text again.\n",
+        f"medians of {given.rounds} rounds, CPU time of one core. Ratio: a new encoder to a new one of",
+        "`tokenizers`, in the same run. Warm: the same text again.\n",
         "| tokenizer | text | encoder | MB/s | ratio | warm | goal |",
         "|---|---|---|---|---|---|---|",
     ]
