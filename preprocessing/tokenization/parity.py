@@ -79,7 +79,7 @@ def find_difference(
     """The first text whose IDs differ from those of the reference, with both; "" if there is none."""
     while batch := list(islice(texts, _AT_ONCE)):
         wanted, (ids_T, end_N) = reference(batch), encoder.encode(batch)
-        if _are_equal(wanted, ids_T, end_N):
+        if are_equal(wanted, ids_T, end_N):
             continue
         for text, ids, start, end in zip(batch, wanted, end_N[:-1], end_N[1:], strict=True):
             if ids_T[start:end].tolist() != ids:
@@ -88,7 +88,8 @@ def find_difference(
     return ""
 
 
-def _are_equal(wanted: list[list[int]], ids_T: Ints, end_N: Ints) -> bool:
+def are_equal(wanted: Sequence[Sequence[int]], ids_T: Ints, end_N: Ints) -> bool:
+    """Whether the IDs of all texts, with their ends, are these lists."""
     length_N = np.array(list(map(len, wanted)), np.int64)
     if not np.array_equal(np.diff(end_N), length_N):
         return False
