@@ -64,8 +64,8 @@ def swapped_boundaries(model: Model, rows: list[Row]) -> float:
     head, batch = model.heads["span_boundary"], collate_unpadded(rows)
     here, target = boundary_targets(batch, head.positions), batch["targets"]
     features = head.features(model.trunk(batch), here._replace(before=here.after, after=here.before))
-    logits = features @ model.trunk.table.T + head.bias
-    return float(torch.nn.functional.cross_entropy(logits, target[here.target]))
+    logits = (features @ model.trunk.table.T + head.bias)[here.counts]
+    return float(torch.nn.functional.cross_entropy(logits, target[here.counts]))
 
 
 # XLM: a second language that equals the first one word by word, in other tokens.
