@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 from torch.utils.data import DataLoader
 
-from preprocessing.collate import collate_padded, collate_unpadded
+from preprocessing.collate import pad_batch, split_batch
 from preprocessing.errors import BadInput
 from preprocessing.fixed_shapes import MicroBatchShape, RowSizes, choose_shape, make_batches
 from preprocessing.manifest import Manifest
 from preprocessing.order import rank_slice
 from preprocessing.rows import ExampleDataset
-from preprocessing.schema import Batch, Row
+from preprocessing.schema import Batch
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from training.run import Run
@@ -97,7 +97,7 @@ class Loader:
         if not self._is_ordered:
             rows, mine = self.rows_by_length[length], self._mine(positions)
             addresses = rows.addresses(mine.start, mine.stop)
-            return self._micro([rows.row(*address) for address in addresses], length, len(positions))
+            return self._micro(rows.batch(addresses), length, len(positions))
         streams = self._streams(length, len(positions))
         batches: list[Batch] = []
         for first in range(0, len(positions) - streams + 1, streams):
@@ -123,7 +123,9 @@ class Loader:
         """This worker's part of sequences that continue each other, with the column `fresh`."""
         rows, mine = self.rows_by_length[length], self._mine(positions)
         addresses = rows.stream_rows(mine.start, mine.stop, streams)
-        batches = self._micro([rows.row(epoch, sample) for epoch, sample, _ in addresses], length, len(positions))
+        batches = self._micro(
+            rows.batch([(epoch, sample) for epoch, sample, _ in addresses]), length, len(positions)
+        )
         for part, batch in enumerate(batches):
             of_batch = addresses[rank_slice(len(addresses), part, len(batches))]
             batch["fresh"] = np.array([fresh for *_, fresh in of_batch])
@@ -134,18 +136,17 @@ class Loader:
             return positions[self.rank : self.rank + 1] or positions[:1]
         return positions[rank_slice(len(positions), self.rank, self.world)]
 
-    def _micro(self, samples: Sequence[Row], length: int, num_rows: int) -> list[Batch]:
-        """Micro-batches of this worker's samples; `num_rows` is the number of sequences over all workers."""
+    def _micro(self, batch: Batch, length: int, num_rows: int) -> list[Batch]:
+        """Micro-batches of this worker's sequences; `num_rows` is the number of sequences over all workers."""
         if length in self.shapes:
-            return make_batches(samples, self.shapes[length], self.pad)
-        tokens = (
-            2 * length if "source_input_ids" in samples[0] else length
-        )  # source and target each have at most `length`
+            return make_batches(batch, self.shapes[length], self.pad)
+        tokens = 2 * length if "source_input_ids" in batch else length  # source and target each have at most `length`
         count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_tokens // tokens), self.world)
-        parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
+        mine = len(batch["lengths"])
+        parts = split_batch(batch, [0, *(rank_slice(mine, part, count).stop for part in range(count))])
         if self.machine.padding == "padded":
-            return [collate_padded(part, length, self.pad) for part in parts]
-        return [collate_unpadded(part) for part in parts]
+            return [pad_batch(part, length, self.pad) for part in parts]
+        return parts
 
     def _place(self, step: int) -> tuple[Phase, int]:
         """Phase of a step, and position of its first sequence.
@@ -289,7 +290,7 @@ def choose_shapes(
         if length in shapes or rows.sampling.packing.ordered:
             continue
         count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of([rows.row(*address) for address in rows.addresses(0, count)])
+        sizes = RowSizes.of(rows.batch(rows.addresses(0, count)))
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())
