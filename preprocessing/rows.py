@@ -105,7 +105,11 @@ class ExampleDataset:
         require_hits(self.sampling.masking, hits, row["special_tokens_mask"], values=sample % _CHECKED == 0)
         return self.sampling.objective(row | {"hits": hits}, self.vocab, draws)
 
-    def batch(self, addresses: Sequence[tuple[int, int]]) -> Batch:
+    def batch_at(self, start: int, stop: int) -> Batch:
+        """The sequences at the positions start ... stop - 1, as `batch` returns them."""
+        return self.batch(self._order.addresses(start, stop))
+
+    def batch(self, addresses: Sequence[tuple[int, int]] | Ints) -> Batch:
         """The sequences at these addresses, concatenated as by collate_unpadded.
 
         Compiled code makes them if it can (preprocessing/compiled), otherwise `row`; both give the same bytes.

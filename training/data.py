@@ -96,8 +96,7 @@ class Loader:
         """
         if not self._is_ordered:
             rows, mine = self.rows_by_length[length], self._mine(positions)
-            addresses = rows.addresses(mine.start, mine.stop)
-            return self._micro(rows.batch(addresses), length, len(positions))
+            return self._micro(rows.batch_at(mine.start, mine.stop), length, len(positions))
         streams = self._streams(length, len(positions))
         batches: list[Batch] = []
         for first in range(0, len(positions) - streams + 1, streams):
@@ -290,7 +289,7 @@ def choose_shapes(
         if length in shapes or rows.sampling.packing.ordered:
             continue
         count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of(rows.batch(rows.addresses(0, count)))
+        sizes = RowSizes.of(rows.batch_at(0, count))
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())

@@ -67,12 +67,12 @@ class KernelBatches:
 
     def _find(self, group_B: Ints, epoch_B: Ints, number_B: Ints) -> _Found:
         """The places of sequences that may belong to several groups and epochs."""
+        if (group_B == group_B[0]).all() and (epoch_B == epoch_B[0]).all():
+            return self._find_in_epoch(int(group_B[0]), int(epoch_B[0]), number_B)
         whole: _Found | None = None
         for group, epoch in sorted(set(zip(group_B.tolist(), epoch_B.tolist(), strict=True))):
             at_N = np.flatnonzero((group_B == group) & (epoch_B == epoch))
             part = self._find_in_epoch(group, epoch, number_B[at_N])
-            if len(at_N) == len(number_B):
-                return part
             if whole is None:
                 whole = _Found(*(np.empty((len(number_B), *column.shape[1:]), column.dtype) for column in part))
             for column, of_part in zip(whole, part, strict=True):

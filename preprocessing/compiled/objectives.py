@@ -85,6 +85,37 @@ def shift(first_B1: Ints, ids_T: Ints, types_T: Ints) -> tuple[Ints, Ints, Ints,
 
 
 @kernel
+def sort_blocks(value_S: Floats, count: int, size: int, stop_K: Ints, order_S: Ints) -> None:
+    """np.argsort of the first `count` values, written to `order_S`: each is the number of its block plus a random part.
+
+    A bucket sort, because the values of a block of `size` are uniform. `stop_K` is scratch for a number per bucket.
+    """
+    num_buckets = -(-count // size) * size
+    stop_K[:num_buckets] = 0
+    for s in range(count):
+        stop_K[_find_bucket(value_S[s], s // size, size)] += 1
+    total = 0
+    for bucket in range(num_buckets):
+        total += stop_K[bucket]
+        stop_K[bucket] = total
+    for s in range(count - 1, -1, -1):
+        bucket = _find_bucket(value_S[s], s // size, size)
+        stop_K[bucket] -= 1
+        order_S[stop_K[bucket]] = s
+    for i in range(1, count):  # insertion sort, mostly within buckets of one or two values
+        s, place = order_S[i], i
+        while place and value_S[order_S[place - 1]] > value_S[s]:
+            order_S[place] = order_S[place - 1]
+            place -= 1
+        order_S[place] = s
+
+
+@kernel
+def _find_bucket(value: float, block: int, size: int) -> int:
+    return block * size + min(np.int64((value - block) * size), size - 1)
+
+
+@kernel
 def permute(
     first_B1: Ints, ids_T: Ints, special_T: Bools, hit_T: Ints, states: Ints, perm_size: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
@@ -92,12 +123,13 @@ def permute(
     total, longest = np.count_nonzero(hit_T), find_longest(first_B1)
     at_M, label_M = np.empty(total, np.int64), np.empty(total, np.int64)
     rank_T, reach_T = np.empty_like(ids_T), np.empty_like(ids_T)
-    value_S, drawn_S, m = np.empty(longest), np.empty(longest, np.int64), 0
+    value_S, drawn_S, order_S, m = np.empty(longest), np.empty(longest, np.int64), np.empty(longest, np.int64), 0
+    stop_K = np.empty(longest + perm_size, np.int64)
     for b in range(len(states)):
         first, num_tokens = first_B1[b], first_B1[b + 1] - first_B1[b]
         for s in range(num_tokens):
             value_S[s] = s // perm_size + draw_double(states[b])
-        order_S = np.argsort(value_S[:num_tokens])
+        sort_blocks(value_S, num_tokens, perm_size, stop_K, order_S)
         for s in range(num_tokens):
             drawn_S[order_S[s]] = s
         for s in range(num_tokens):
