@@ -68,9 +68,7 @@ def write_documents(
     )
 
 
-def _draw_tokens(
-    ordinary_V: npt.NDArray[np.uint16], count: int, rng: np.random.Generator
-) -> npt.NDArray[np.uint16]:
+def _draw_tokens(ordinary_V: npt.NDArray[np.uint16], count: int, rng: np.random.Generator) -> npt.NDArray[np.uint16]:
     """Tokens by Zipf's law, with the offset of 2.7 that fits English text."""
     share_V = np.cumsum(1 / (np.arange(len(ordinary_V)) + 2.7))
     rank_T = np.searchsorted(share_V / share_V[-1], rng.random(count, np.float32))

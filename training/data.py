@@ -122,9 +122,7 @@ class Loader:
         """This worker's part of sequences that continue each other, with the column `fresh`."""
         rows, mine = self.rows_by_length[length], self._mine(positions)
         addresses = rows.stream_rows(mine.start, mine.stop, streams)
-        batches = self._micro(
-            rows.batch([(epoch, sample) for epoch, sample, _ in addresses]), length, len(positions)
-        )
+        batches = self._micro(rows.batch([(epoch, sample) for epoch, sample, _ in addresses]), length, len(positions))
         for part, batch in enumerate(batches):
             of_batch = addresses[rank_slice(len(addresses), part, len(batches))]
             batch["fresh"] = np.array([fresh for *_, fresh in of_batch])

@@ -7,7 +7,7 @@ import numpy as np
 
 from preprocessing import rng
 from preprocessing.compiled import packing
-from preprocessing.compiled.jit import is_compiled
+from preprocessing.compiled.jit import is_compiled, without_extensions
 from preprocessing.compiled.masking_calls import make_mask
 from preprocessing.compiled.objective_calls import make_objective
 from preprocessing.compiled.philox import make_states
@@ -58,9 +58,13 @@ class KernelBatches:
 
     def make(self, address_B2: Ints) -> Batch:
         """The unpadded batch of the sequences at these addresses (epoch, sample), int64 [B, 2]."""
+        with without_extensions():
+            return self._make(address_B2)
+
+    def _make(self, address_B2: Ints) -> Batch:
         epoch_B, sample_B = np.ascontiguousarray(address_B2.T)
         number_B, group_B = np.divmod(sample_B, len(self._plans.groups))
-        turn_B = self._plans.turn(epoch_B)
+        turn_B = epoch_B % self._sampling.static_masks if self._sampling.static_masks else epoch_B
         rows = self._pack(self._find(group_B, epoch_B, number_B))
         states = make_states(self._key, turn_B, sample_B)
         return self._apply(rows, self._mask(rows, states), states)

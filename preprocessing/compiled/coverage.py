@@ -3,8 +3,16 @@
 from importlib.util import find_spec
 from typing import Final
 
-from preprocessing.masking import NgramMasking, NoMasking, PartialPrediction, RandomSpans, TokenMasking, WholeWordMasking
-from preprocessing.masking import Masking, SpanMasking
+from preprocessing.masking import (
+    Masking,
+    NgramMasking,
+    NoMasking,
+    PartialPrediction,
+    RandomSpans,
+    SpanMasking,
+    TokenMasking,
+    WholeWordMasking,
+)
 from preprocessing.objectives import CausalLM, Denoising, MaskedLM, Objective, PermutationLM, SpanCorruption
 from preprocessing.packing import Contiguous, Packing, SegmentPair, Stream, StreamPair
 from preprocessing.sampling import ExampleSpec
@@ -37,7 +45,8 @@ def _explain_packing(packing: Packing, objective: Objective) -> str:
             return f"{packing.kind} with objective {objective.kind}"
         case Contiguous() | SegmentPair() | Stream() | StreamPair():
             return ""
-    return packing.kind
+        case _:
+            return packing.kind
 
 
 def _explain_masking(masking: Masking) -> str:
@@ -50,7 +59,8 @@ def _explain_masking(masking: Masking) -> str:
             return ""
         case RandomSpans() | PartialPrediction():
             return ""
-    return masking.kind
+        case _:
+            return masking.kind
 
 
 def _explain_objective(objective: Objective) -> str:
@@ -61,4 +71,5 @@ def _explain_objective(objective: Objective) -> str:
             return f"{objective.kind} with poisson_lambda of {_MAX_POISSON} or more"
         case CausalLM() | MaskedLM() | PermutationLM() | SpanCorruption() | Denoising():
             return ""
-    return objective.kind
+        case _:
+            return objective.kind

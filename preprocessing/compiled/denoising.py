@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from numba import int64
 
 from preprocessing.compiled.jit import kernel
 from preprocessing.compiled.masks import find_longest
@@ -43,7 +44,13 @@ class Scratch(NamedTuple):
 
 @kernel
 def denoise(
-    first_B1: Ints, ids_T: Ints, special_T: Bools, word_starts_T: Bools, sentence_starts_T: Bools, states: Ints, how: Noise
+    first_B1: Ints,
+    ids_T: Ints,
+    special_T: Bools,
+    word_starts_T: Bools,
+    sentence_starts_T: Bools,
+    states: Ints,
+    how: Noise,
 ) -> tuple[Ints, Ints]:
     """Denoising: starts of the sources, int64 [B + 1], and their concatenated IDs, int64 [U]."""
     room = find_longest(first_B1) + 1
@@ -74,7 +81,7 @@ def denoise(
         elif how.masks or how.deletes:
             count = _mask_or_delete(ids_S, num_tokens, special_S, state, how, scratch)
         if how.rotates:
-            begin, stop = np.int64(special_S[0]), count - np.int64(special_S[-1])
+            begin, stop = int64(special_S[0]), count - int64(special_S[-1])
             if stop > begin:
                 by = draw_below(state, stop - begin)
                 scratch.first_S[begin:stop] = ids_S[begin:stop]
@@ -112,7 +119,7 @@ def _permute_sentences(
             num_sentences += 1
     begin_N[num_sentences] = len(special_S)
     if not how.moves_all:
-        moved = how.num_moved_S1[count]
+        moved = int64(how.num_moved_S1[count])
         shuffle(state, selected, count)
         selected[:moved] = np.sort(selected[:moved])
         count = moved
@@ -247,7 +254,7 @@ def _insert(
     """Denoising._insert in place; returns the number of tokens."""
     if not count:
         return num_tokens
-    first, stop = np.int64(special_S[0]), num_tokens - np.int64(special_S[-1])
+    first, stop = int64(special_S[0]), num_tokens - int64(special_S[-1])
     order, is_new, total = scratch.order_S, scratch.is_new_S, num_tokens + count
     for i in range(stop + count - first):
         order[i] = i

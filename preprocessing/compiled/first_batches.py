@@ -64,15 +64,15 @@ class CheckedBatches:
         try:
             batch = self._make(address_B2)
             problem = self._find_difference(batch, address_B2)
+            if not problem:
+                return batch
         except BadInput:
             raise
         except Exception as error:  # of the compiler, or of its cache
             problem = f"{type(error).__name__}: {error}"
-        if problem:
-            log.warning("compiled batches are not used, because of %s; numpy makes the same batches, slower", problem)
-            self._has_failed, self._compiled = True, None
-            return None
-        return batch
+        log.warning("compiled batches are not used, because of %s; numpy makes the same batches, slower", problem)
+        self._has_failed, self._compiled = True, None
+        return None
 
     def _make(self, address_B2: Addresses) -> Batch:
         if self._compiled is not None:

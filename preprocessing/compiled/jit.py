@@ -5,12 +5,13 @@ to neither, each process compiles again.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numba
-from numba.core import types
+from numba.core import entrypoints, types
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 
@@ -23,12 +24,12 @@ _STAMP: Final = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES))
 def kernel(function: Function) -> Function:
     """Compile a function on its first call, without Python objects and without the global interpreter lock."""
     try:
-        compiled = numba.njit(cache=True, nogil=True)(function)
+        compiled = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy")(function)
         # numba compares only the file of the function, but a kernel contains functions of other files too
         compiled._cache._cache_file._source_stamp = _STAMP
     except (RuntimeError, AttributeError, NumbaError):  # no directory to write to, or another version of numba
         compiled = numba.njit(nogil=True)(function)
-    return compiled  # type: ignore[no-any-return]
+    return compiled
 
 
 @intrinsic
@@ -76,6 +77,17 @@ def load_integer(address: int, index: int, width: int) -> int:
 def load_bit(address: int, index: int) -> bool:
     """Element `index` of a bit array at `address`, least significant bit first."""
     return (load_u1(address, index >> 3) >> (index & 7)) & 1 != 0
+
+
+@contextmanager
+def without_extensions() -> Iterator[None]:
+    """Keep numba from importing other packages that extend it; `awkward` takes half a second."""
+    before = getattr(entrypoints, "_already_initialized", False)
+    entrypoints._already_initialized = True
+    try:
+        yield
+    finally:
+        entrypoints._already_initialized = before
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:

@@ -13,7 +13,6 @@ from preprocessing.masking import (
     NoMasking,
     PartialPrediction,
     RandomSpans,
-    Rounding,
     SpanMasking,
     TokenMasking,
     WholeWordMasking,
@@ -49,12 +48,25 @@ def make_mask(masking: Masking, length: int) -> Mask:
             )
         case NgramMasking():
             budget = _budget(masking.rate, masking.rounding, masking.max_predictions_per_seq, length)
-            cdf, longest, by_token = ngram_cdf(masking.max_ngram, masking.ngram_weights), masking.max_ngram, masking.ngram_unit == "token"
+            cdf, longest, by_token = (
+                ngram_cdf(masking.max_ngram, masking.ngram_weights),
+                masking.max_ngram,
+                masking.ngram_unit == "token",
+            )
             return lambda rows, states: ngrams.mask_ngrams(
-                rows.first_B1, rows.special_T, rows.word_starts_T[: 0 if by_token else None], states, budget, longest, cdf
+                rows.first_B1,
+                rows.special_T,
+                rows.word_starts_T[: 0 if by_token else None],
+                states,
+                budget,
+                longest,
+                cdf,
             )
         case SpanMasking():
-            budget, cdf = _budget(masking.rate, masking.rounding, 0, length), span_cdf(masking.geometric_p, masking.max_span_length)
+            budget, cdf = (
+                _budget(masking.rate, masking.rounding, 0, length),
+                span_cdf(masking.geometric_p, masking.max_span_length),
+            )
             return lambda rows, states: ngrams.mask_spans(
                 rows.first_B1, rows.special_T, rows.word_starts_T, states, budget, cdf
             )
@@ -66,10 +78,11 @@ def make_mask(masking: Masking, length: int) -> Mask:
             return lambda rows, states: masks.mask_partially(
                 rows.first_B1, rows.special_T, rows.word_starts_T, states, group_size, cdf
             )
-    raise ValueError(f"masking {masking.kind} has no kernel")
+        case _:
+            raise ValueError(f"masking {masking.kind} has no kernel")
 
 
-def _budget(rate: float, rounding: Rounding, most: int, length: int) -> masks.Budget:
+def _budget(rate: float, rounding: str, most: int, length: int) -> masks.Budget:
     """The rounded numbers of masking/budget.py for 0 ... `length` tokens."""
     shares: dict[str, list[float]] = {
         "nearest": [max(1, round(rate * number)) for number in range(length + 1)],

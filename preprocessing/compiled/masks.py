@@ -8,6 +8,7 @@ rounded numbers, so that kernels do not round.
 from typing import NamedTuple
 
 import numpy as np
+from numba import int64
 
 from preprocessing.compiled.jit import kernel
 from preprocessing.compiled.philox import draw_double, fill_doubles, shuffle
@@ -29,7 +30,7 @@ def count_selected(budget: Budget, num_tokens: int, num_ordinary: int, state: In
     share = budget.share_S1[num_ordinary if budget.counts_ordinary else num_tokens]
     if budget.is_stochastic:
         share = np.floor(share + draw_double(state))
-    return min(np.int64(share), num_ordinary, budget.most if budget.most else num_ordinary)
+    return min(int64(share), num_ordinary, budget.most if budget.most else num_ordinary)
 
 
 @kernel
@@ -86,7 +87,11 @@ def mask_independently(first_B1: Ints, special_T: Bools, states: Ints, rate: flo
 def mask_words(first_B1: Ints, special_T: Bools, word_starts_T: Bools, states: Ints, budget: Budget) -> Ints:
     """WholeWordMasking: a word is selected if it fits into the rest of the budget, in random order."""
     longest = find_longest(first_B1)
-    hit_T, order, begin_W1 = np.zeros(len(special_T), np.int32), np.empty(longest, np.int32), np.empty(longest + 1, np.int64)
+    hit_T, order, begin_W1 = (
+        np.zeros(len(special_T), np.int32),
+        np.empty(longest, np.int32),
+        np.empty(longest + 1, np.int64),
+    )
     is_selected_W = np.empty(longest, np.bool_)
     for b in range(len(states)):
         first, stop = first_B1[b], first_B1[b + 1]
@@ -187,9 +192,17 @@ def mask_partially(
 ) -> Ints:
     """PartialPrediction; `cdf` is that of the lengths of n-grams."""
     longest = find_longest(first_B1)
-    hit_T, begin_O, long_O = np.zeros(len(special_T), np.int32), np.empty(longest, np.int64), np.empty(longest, np.int64)
+    hit_T, begin_O, long_O = (
+        np.zeros(len(special_T), np.int32),
+        np.empty(longest, np.int64),
+        np.empty(longest, np.int64),
+    )
     is_first_O, lengths, places = np.empty(longest, np.bool_), np.empty(longest, np.int64), np.empty(longest)
-    is_selected_O, order, is_single_S = np.empty(longest, np.bool_), np.empty(longest, np.int32), np.empty(longest, np.bool_)
+    is_selected_O, order, is_single_S = (
+        np.empty(longest, np.bool_),
+        np.empty(longest, np.int32),
+        np.empty(longest, np.bool_),
+    )
     for b in range(len(states)):
         state, num_tokens, number = states[b], first_B1[b + 1] - first_B1[b], 0
         total = num_tokens // group_size
@@ -199,7 +212,9 @@ def mask_partially(
             goal = total // 2 if half else total - total // 2
             special_S, hit_S = special_T[first:stop], hit_T[first:stop]
             num_words = find_words(special_S, word_starts_T[first:stop], begin_O, long_O, is_first_O)
-            left = _mark_ngrams(state, num_words, goal, group_size, cdf, long_O, is_selected_O, is_first_O, lengths, places)
+            left = _mark_ngrams(
+                state, num_words, goal, group_size, cdf, long_O, is_selected_O, is_first_O, lengths, places
+            )
             unit = 0
             for word in range(num_words):
                 unit += is_selected_O[word] & is_first_O[word]
@@ -238,12 +253,12 @@ def _mark_ngrams(
 ) -> int:
     """PartialPrediction._ngrams: mark selected words and first words; return the number of tokens still to select."""
     is_selected_O[:num_words] = False
-    left, at, begin = goal, 0, np.int64(draw_double(state) * num_words)
+    left, at, begin = goal, 0, int64(draw_double(state) * num_words)
     draw_lengths(cdf, state, goal, lengths)
     fill_doubles(state, goal, places)
     for i in range(goal):
         long = min(lengths[i], left)
-        first = at + np.int64(places[i] * ((group_size - 1) * long + 1))
+        first = at + int64(places[i] * ((group_size - 1) * long + 1))
         if not left or first + long > num_words:
             break
         at += group_size * long

@@ -1,6 +1,7 @@
 """Kernels of masking: ngram (ALBERT, UniLM) and span (SpanBERT). masks.py describes their arguments."""
 
 import numpy as np
+from numba import int64
 
 from preprocessing.compiled.jit import kernel
 from preprocessing.compiled.masks import Budget, count_selected, draw_lengths, find_false, find_longest, find_words
@@ -38,12 +39,12 @@ def mask_ngrams(
             while left and n and not found:
                 n -= 1
                 if left < widest[n]:  # longer words will not fit later either
-                    num_places[n] = _keep_short(places[n], num_places[n], long_O, left)
+                    num_places[n] = _keep_short(places[n], int64(num_places[n]), long_O, left)
                     widest[n] = left
                 found = num_places[n]
             if not found:
                 break
-            start = np.int64(places[n, np.int64(draws[i] * found)])
+            start = int64(places[n, int64(draws[i] * found)])
             is_first_O[start] = True
             last = start
             while last <= start + n and long_O[last % count] <= left:
@@ -51,7 +52,7 @@ def mask_ngrams(
                 is_selected_O[last % count] = True
                 last += 1
             for m in range(longest):
-                num_places[m] = _remove(places[m], num_places[m], start - m, last, count)
+                num_places[m] = _remove(places[m], int64(num_places[m]), int64(start - m), last, count)
         unit = 0
         for word in range(count):
             unit += is_selected_O[word] & is_first_O[word]
@@ -76,7 +77,7 @@ def _remove(places: Ints, num_places: int, start: int, stop: int, count: int) ->
     """ngram._remove: remove the places start ... stop - 1 of a circle of `count` words; return the number left."""
     num_places = _cut(places, num_places, start, stop)
     if start < 0:
-        num_places = np.searchsorted(places[:num_places], start + count)
+        num_places = int64(np.searchsorted(places[:num_places], start + count))
     if stop > count:
         num_places = _cut(places, num_places, 0, stop - count)
     return num_places
@@ -84,7 +85,8 @@ def _remove(places: Ints, num_places: int, start: int, stop: int, count: int) ->
 
 @kernel
 def _cut(places: Ints, num_places: int, start: int, stop: int) -> int:
-    low, high = np.searchsorted(places[:num_places], start), np.searchsorted(places[:num_places], stop)
+    low = int64(np.searchsorted(places[:num_places], start))
+    high = int64(np.searchsorted(places[:num_places], stop))
     for i in range(high, num_places):
         places[low + i - high] = places[i]
     return num_places - (high - low)

@@ -56,7 +56,7 @@ def make_objective(objective: Objective, vocab: Vocab, length: int, stream: Call
 
             def corrupt(rows: CompiledRows, hit_T: Ints, states: Ints) -> Batch:
                 source_B1, source_U, target_B1, target_T, most = objectives.corrupt_spans(
-                    rows.first_B1, rows.ids_T, hit_T, vocab.size, vocab.sep, collapses, predicts_all
+                    rows.first_B1, rows.ids_T, hit_T, vocab.size, vocab.sep or 0, collapses, predicts_all
                 )
                 if most > vocab.sentinels:
                     objective.sentinels(most, vocab)  # raises BadInput
@@ -73,7 +73,8 @@ def make_objective(objective: Objective, vocab: Vocab, length: int, stream: Call
                 return _two_sides(rows, source_B1, source_U, rows.first_B1, rows.ids_T, vocab.sep or 0)
 
             return denoise
-    raise ValueError(f"objective {objective.kind} has no kernel")
+        case _:
+            raise ValueError(f"objective {objective.kind} has no kernel")
 
 
 def _shift(rows: CompiledRows, hit_T: Ints, states: Ints) -> Batch:

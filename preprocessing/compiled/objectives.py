@@ -7,6 +7,7 @@ models are few, so kernels return their places and labels.
 from typing import NamedTuple
 
 import numpy as np
+from numba import int64
 
 from preprocessing.compiled.jit import kernel
 from preprocessing.compiled.masks import find_longest
@@ -112,7 +113,7 @@ def sort_blocks(value_S: Floats, count: int, size: int, stop_K: Ints, order_S: I
 
 @kernel
 def _find_bucket(value: float, block: int, size: int) -> int:
-    return block * size + min(np.int64((value - block) * size), size - 1)
+    return block * size + min(int64((value - block) * size), size - 1)
 
 
 @kernel
@@ -134,7 +135,8 @@ def permute(
             drawn_S[order_S[s]] = s
         for s in range(num_tokens):
             t, block, is_target = first + s, s // perm_size, hit_T[first + s] > 0
-            rank_T[t] = block + (drawn_S[s] + 1 if is_target or special_T[t] else block * perm_size)
+            index = drawn_S[s] + 1 if is_target or special_T[t] else int64(block * perm_size)
+            rank_T[t] = block + index
             reach_T[t] = rank_T[t] - is_target
             if is_target:
                 at_M[m], label_M[m] = t, ids_T[t]

@@ -8,7 +8,7 @@ word_starts_T and sentence_starts_T (bool); the last two are empty unless they a
 """
 
 import numpy as np
-from numba import uint64
+from numba import int64, uint64
 
 from preprocessing.compiled.jit import kernel, load_bit, load_integer, load_u1, load_u2, load_u4, load_u8
 from preprocessing.compiled.tables import Lines, Plans
@@ -88,12 +88,12 @@ def _write_stretch(
     low, high = 0, count
     while low < high:  # the number of separators before `start`
         middle = (low + high) // 2
-        if np.int64(load_u8(address, middle)) < start:
+        if int64(load_u8(address, middle)) < start:
             low = middle + 1
         else:
             high = middle
     while start < stop:
-        wall = np.int64(load_u8(address, low)) if low < count else stop
+        wall = int64(load_u8(address, low) if low < count else uint64(stop))
         end = min(wall, stop)
         at = _write_text(lines, line, start - low, end - low, columns, at)
         if wall < stop:
@@ -210,7 +210,13 @@ def pack_stream_pairs(
     columns = _allocate(long_B, wants_words, wants_sentences)
     first_B1, ids_T, types_T, special_T, word_starts_T, sentence_starts_T = columns
     for b in range(len(line_B)):
-        first, stop, line, separator, count = first_B1[b], first_B1[b + 1], line_B[b], separator_B[b], num_separators_B[b]
+        first, stop, line, separator, count = (
+            first_B1[b],
+            first_B1[b + 1],
+            line_B[b],
+            separator_B[b],
+            num_separators_B[b],
+        )
         is_backward = start_BP[b, 1] < start_BP[b, 0]
         at = first
         if is_backward:
@@ -259,28 +265,3 @@ def count_stream_positions(first_B1: Ints, start_BP: Ints) -> Ints:
             for t in range(first_B1[b], first_B1[b + 1]):
                 position_T[t] = first_B1[b + 1] - 1 - t
     return position_T
-
-
-@kernel
-def shuffle_rows(place_N: Ints, size: int, num_rows: int, num_columns: int, round_keys: Ints) -> Ints:
-    """order.shuffle: the samples at these places of an epoch, int64 [N]."""
-    sample_N = np.empty_like(place_N)
-    for n in range(len(place_N)):
-        cell = uint64(place_N[n])
-        while True:
-            row, column = cell // uint64(num_columns), cell % uint64(num_columns)
-            for i in range(0, len(round_keys), 2):
-                row = (row + _hash(column ^ round_keys[i])) % uint64(num_rows)
-                column = (column + _hash(row ^ round_keys[i + 1])) % uint64(num_columns)
-            cell = row * uint64(num_columns) + column
-            if cell < uint64(size):
-                break
-        sample_N[n] = cell
-    return sample_N
-
-
-@kernel
-def _hash(value: int) -> int:
-    value = (value ^ (value >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return (value ^ (value >> uint64(31))) >> uint64(1)

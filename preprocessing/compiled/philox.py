@@ -10,7 +10,7 @@ The sources are numpy/random/src/philox/philox.h and numpy/random/src/distributi
 from typing import Final
 
 import numpy as np
-from numba import uint32, uint64
+from numba import int64, uint32, uint64
 
 from preprocessing.compiled.jit import kernel, multiply_high
 from preprocessing.schema import Floats, Ints
@@ -93,7 +93,7 @@ def draw_below(state: Ints, high: int) -> int:
         threshold = (_LOW - (exclusive - uint64(1))) % exclusive
         while product & _LOW < threshold:
             product = uint64(next_uint32(state)) * exclusive
-    return np.int64(product >> uint64(32))
+    return int64(product >> uint64(32))
 
 
 @kernel
@@ -109,13 +109,13 @@ def shuffle(state: Ints, array: Ints, count: int) -> None:
     has_half, half = state[11] != 0, state[12]
     while last > 0:
         bits, mask = mask, mask >> uint64(1)
-        while last > np.int64(mask):  # without branches on random numbers, which no processor predicts
+        while last > int64(mask):  # without branches on random numbers, which no processor predicts
             word = half
             if not has_half:
                 word = next_uint64(state)
                 half = word >> uint64(32)
             has_half = not has_half
-            drawn = np.int64(word & bits)
+            drawn = int64(word & bits)
             is_accepted = drawn <= last
             other = drawn if is_accepted else last
             value = array[last]
