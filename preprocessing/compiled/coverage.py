@@ -53,6 +53,8 @@ def _explain_masking(masking: Masking) -> str:
     match masking:
         case TokenMasking() if masking.sample_alpha:
             return f"{masking.kind} with sample_alpha"
+        case TokenMasking() if masking.mask_special_tokens:
+            return f"{masking.kind} with mask_special_tokens"
         case SpanMasking() if masking.phrase_prob:
             return f"{masking.kind} with phrase_prob"
         case NoMasking() | TokenMasking() | WholeWordMasking() | NgramMasking() | SpanMasking():

@@ -31,16 +31,10 @@ def make_mask(masking: Masking, length: int) -> Mask:
         case NoMasking():
             return lambda rows, states: np.zeros(0, np.int32)
         case TokenMasking(rounding="independent"):
-            none_T = masking.mask_special_tokens
-            return lambda rows, states: masks.mask_independently(
-                rows.first_B1, np.zeros_like(rows.special_T) if none_T else rows.special_T, states, masking.rate
-            )
+            return lambda rows, states: masks.mask_independently(rows.first_B1, rows.special_T, states, masking.rate)
         case TokenMasking():
             budget = _budget(masking.rate, masking.rounding, masking.max_predictions_per_seq, length)
-            none_T = masking.mask_special_tokens
-            return lambda rows, states: masks.mask_tokens(
-                rows.first_B1, np.zeros_like(rows.special_T) if none_T else rows.special_T, states, budget
-            )
+            return lambda rows, states: masks.mask_tokens(rows.first_B1, rows.special_T, states, budget)
         case WholeWordMasking():
             budget = _budget(masking.rate, masking.rounding, masking.max_predictions_per_seq, length)
             return lambda rows, states: masks.mask_words(
