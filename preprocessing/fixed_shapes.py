@@ -150,6 +150,7 @@ def fill_batch(flat: Batch, shape: MicroBatchShape, pad: int) -> Batch:
     The additional columns `real_rows` and `real_tokens` count the sequences and tokens without filler; `longest` is the
     length of the longest sequence that any batch of the shape may have. Missing targets have the label IGNORE.
 
+    >>> from preprocessing.collate import collate_unpadded
     >>> row = {"input_ids": np.array([5, 6, 7]), "token_type_ids": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
     >>> shape = MicroBatchShape(tokens=10, rows=4, targets=3, length=4)
     >>> batch = fill_batch(collate_unpadded([row, row]), shape, pad=0)

@@ -81,6 +81,11 @@ class Loader:
         if not only_stamps:
             Vocab.load(rows.store.vocab_dir, wanted=rows.vocab.hash)
 
+    def prepare(self) -> None:
+        """Load or compile the kernels that make batches, so that forked processes have them."""
+        for rows in self.rows_by_length.values():
+            rows.batch([(0, 0)])
+
     def phase_of(self, step: int) -> Phase:
         return self._place(step)[0]
 
@@ -181,6 +186,8 @@ def prefetch(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list
 
     `dataloader_num_workers` processes make the batches ahead of time; they end with the generator.
     """
+    if loader.machine.dataloader_num_workers:
+        loader.prepare()
     batches: DataLoader[list[Batch]] = DataLoader(
         loader,  # type: ignore[arg-type]  # it has all methods that a DataLoader calls
         batch_size=None,
