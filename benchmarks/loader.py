@@ -178,7 +178,8 @@ def main() -> None:
             lines.append(measure(name, length, options.rounds, Path(folder)).describe())
         print(lines[-1], flush=True)
     if options.write:
-        about = f"`python -m benchmarks.loader --rounds {options.rounds}`: {' '.join((__doc__ or '').split()[:16])}"
+        about = (__doc__ or "").split("\n\n")[2].partition(" `--write`")[0]
+        about = f"`python -m benchmarks.loader --rounds {options.rounds}`. {about}"
         path = RESULTS / f"loader-{date.today()}.md"
         path.write_text(f"# Data loader, {date.today()}\n\n{about}\n\n" + "\n".join(lines) + "\n")
 

@@ -22,7 +22,7 @@ ABOVE = "99999"  # a version that was not tested
 NOT_SET_UP = ("fp8",)  # extras that `make setup` does not install: they name the only tested version
 FLOORS = ("preprocessing", "pipeline", "training", "orchestration")
 BELOW = {  # the extras that are installed with each layer
-    "preprocessing": ("preprocessing",),
+    "preprocessing": ("preprocessing", "fast"),
     "pipeline": ("preprocessing", "pipeline"),
     "training": ("preprocessing", "training", "fp8"),
     "orchestration": FLOORS,

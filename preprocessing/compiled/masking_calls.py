@@ -76,11 +76,11 @@ def make_mask(masking: Masking, length: int) -> Mask:
             raise ValueError(f"masking {masking.kind} has no kernel")
 
 
-def _budget(rate: float, rounding: str, most: int, length: int) -> masks.Budget:
+def _budget(rate: float, rounding: str, most: int, length: int) -> masks.TokenBudget:
     """The rounded numbers of masking/budget.py for 0 ... `length` tokens."""
     shares: dict[str, list[float]] = {
         "nearest": [max(1, round(rate * number)) for number in range(length + 1)],
         "stochastic": [rate * number for number in range(length + 1)],
         "up": [ceil(rate * number - 1e-9) for number in range(length + 1)],
     }
-    return masks.Budget(np.array(shares[rounding], np.float64), rounding == "stochastic", rounding == "up", most)
+    return masks.TokenBudget(np.array(shares[rounding], np.float64), rounding == "stochastic", rounding == "up", most)

@@ -15,7 +15,7 @@ from preprocessing.compiled.philox import draw_double, fill_doubles, shuffle
 from preprocessing.schema import Bools, Floats, Ints
 
 
-class Budget(NamedTuple):
+class TokenBudget(NamedTuple):
     """The number of tokens to select (masking/budget.py)."""
 
     share_S1: Floats  # by number of tokens, of all tokens or of ordinary ones: the number, before stochastic rounding
@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 
 
 @kernel
-def count_selected(budget: Budget, num_tokens: int, num_ordinary: int, state: Ints) -> int:
+def count_selected(budget: TokenBudget, num_tokens: int, num_ordinary: int, state: Ints) -> int:
     """budget.budget: the number of tokens to select."""
     share = budget.share_S1[num_ordinary if budget.counts_ordinary else num_tokens]
     if budget.is_stochastic:
@@ -53,7 +53,7 @@ def find_longest(first_B1: Ints) -> int:
 
 
 @kernel
-def mask_tokens(first_B1: Ints, special_T: Bools, states: Ints, budget: Budget) -> Ints:
+def mask_tokens(first_B1: Ints, special_T: Bools, states: Ints, budget: TokenBudget) -> Ints:
     """TokenMasking with a number of tokens for each sequence."""
     hit_T, order = np.zeros(len(special_T), np.int32), np.empty(find_longest(first_B1), np.int32)
     for b in range(len(states)):
@@ -84,7 +84,7 @@ def mask_independently(first_B1: Ints, special_T: Bools, states: Ints, rate: flo
 
 
 @kernel
-def mask_words(first_B1: Ints, special_T: Bools, word_starts_T: Bools, states: Ints, budget: Budget) -> Ints:
+def mask_words(first_B1: Ints, special_T: Bools, word_starts_T: Bools, states: Ints, budget: TokenBudget) -> Ints:
     """WholeWordMasking: a word is selected if it fits into the rest of the budget, in random order."""
     longest = find_longest(first_B1)
     hit_T, order, begin_W1 = (

@@ -4,14 +4,14 @@ import numpy as np
 from numba import int64
 
 from preprocessing.compiled.jit import kernel
-from preprocessing.compiled.masks import Budget, count_selected, draw_lengths, find_false, find_longest, find_words
+from preprocessing.compiled.masks import TokenBudget, count_selected, draw_lengths, find_false, find_longest, find_words
 from preprocessing.compiled.philox import draw_below, fill_doubles
 from preprocessing.schema import Bools, Floats, Ints
 
 
 @kernel
 def mask_ngrams(
-    first_B1: Ints, special_T: Bools, word_starts_T: Bools, states: Ints, budget: Budget, longest: int, cdf: Floats
+    first_B1: Ints, special_T: Bools, word_starts_T: Bools, states: Ints, budget: TokenBudget, longest: int, cdf: Floats
 ) -> Ints:
     """NgramMasking; `longest` is the most words of an n-gram. Without word_starts_T, each token is a word."""
     room = find_longest(first_B1)
@@ -94,7 +94,7 @@ def _cut(places: Ints, num_places: int, start: int, stop: int) -> int:
 
 @kernel
 def mask_spans(
-    first_B1: Ints, special_T: Bools, word_starts_T: Bools, states: Ints, budget: Budget, cdf: Floats
+    first_B1: Ints, special_T: Bools, word_starts_T: Bools, states: Ints, budget: TokenBudget, cdf: Floats
 ) -> Ints:
     """SpanMasking without phrases; `cdf` is that of the lengths in words."""
     room = find_longest(first_B1)
