@@ -23,13 +23,22 @@ _STAMP: Final = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES))
 
 def kernel(function: Function) -> Function:
     """Compile a function on its first call, without Python objects and without the global interpreter lock."""
+    options = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
     try:
-        compiled = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy")(function)
-        # numba compares only the file of the function, but a kernel contains functions of other files too
-        compiled._cache._cache_file._source_stamp = _STAMP
-    except (RuntimeError, AttributeError, NumbaError):  # no directory to write to, or another version of numba
-        compiled = numba.njit(nogil=True)(function)
+        compiled = numba.njit(cache=True, **options)(function)
+        _renew_cache(compiled._cache._cache_file)
+    except (RuntimeError, AttributeError, OSError, NumbaError):  # no directory to write to, or another version of numba
+        compiled = numba.njit(**options)(function)
     return compiled
+
+
+def _renew_cache(cache_file: Any) -> None:
+    """Ignore machine code of other sources: numba compares only the file of a function, not those of its callees."""
+    cache_file._source_stamp = _STAMP
+    try:
+        cache_file._load_index()
+    except Exception:  # the index names a class that has been renamed
+        cache_file.flush()
 
 
 @intrinsic
