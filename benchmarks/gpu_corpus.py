@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tokenizers import pre_tokenizers
 
 from preprocessing import tokenization
-from preprocessing.manifest import Count, Ledger, Manifest
+from preprocessing.manifest import Count, Ledger, Manifest, ShardInfo
 from preprocessing.shards import shard_name, write_shard
 from preprocessing.tokenization import ByteLevelBPE, TokenizerSpec, Vocab, WordPiece
 
@@ -29,7 +29,24 @@ def make_corpus(folder: Path, tokenizer: TokenizerSpec, num_tokens: int, documen
     folder.mkdir(parents=True)
     vocab = make_vocab(folder / "made-up", tokenizer)
     vocab.save(folder / "vocab")
-    rng = np.random.default_rng(0)
+    ordinary_V = np.setdiff1d(np.arange(vocab.size), vocab.special_ids).astype(np.uint16)
+    shard = write_documents(folder / shard_name("train", 0, 1), ordinary_V, vocab.size, num_tokens, document_tokens)
+    count = Count(shard.rows, 0, shard.tokens)
+    about = {"kind": vocab.kind, "size": vocab.size, "hash": vocab.hash, "specials": vocab.specials}
+    Manifest("made-up", "", "", about, {}, (shard,), Ledger(count, count)).save(folder)
+    return folder
+
+
+def write_documents(
+    path: Path,
+    ordinary_V: npt.NDArray[np.uint16],
+    vocab_size: int,
+    num_tokens: int,
+    document_tokens: float,
+    seed: int = 0,
+) -> ShardInfo:
+    """Write a shard of about `num_tokens` tokens from `ordinary_V`, in documents of `document_tokens` on average."""
+    rng = np.random.default_rng(seed)
     num_documents = max(2, round(num_tokens / document_tokens))
     length_N = rng.lognormal(np.log(document_tokens) - SPREAD**2 / 2, SPREAD, num_documents).astype(np.int64)
     length_N = np.maximum(length_N, SHORTEST)
@@ -40,24 +57,19 @@ def make_corpus(folder: Path, tokenizer: TokenizerSpec, num_tokens: int, documen
     sentence_T[starts] = True
     word_T = sentence_T | (rng.random(total, np.float32) < 1 / WORD_TOKENS)
     cuts = end_N[:-1]
-    shard = write_shard(
-        folder / shard_name("train", 0, 1),
-        np.split(_draw_tokens(vocab, total, rng), cuts),
+    return write_shard(
+        path,
+        np.split(_draw_tokens(ordinary_V, total, rng), cuts),
         np.split(word_T, cuts),
         np.split(sentence_T, cuts),
         ["made-up"] * num_documents,
         [number.to_bytes(16, "big") for number in range(num_documents)],
-        vocab_size=vocab.size,
+        vocab_size=vocab_size,
     )
-    count = Count(shard.rows, 0, shard.tokens)
-    about = {"kind": vocab.kind, "size": vocab.size, "hash": vocab.hash, "specials": vocab.specials}
-    Manifest("made-up", "", "", about, {}, (shard,), Ledger(count, count)).save(folder)
-    return folder
 
 
-def _draw_tokens(vocab: Vocab, count: int, rng: np.random.Generator) -> npt.NDArray[np.uint16]:
-    """Ordinary tokens by Zipf's law, with the offset of 2.7 that fits English text."""
-    ordinary_V = np.setdiff1d(np.arange(vocab.size), vocab.special_ids).astype(np.uint16)
+def _draw_tokens(ordinary_V: npt.NDArray[np.uint16], count: int, rng: np.random.Generator) -> npt.NDArray[np.uint16]:
+    """Tokens by Zipf's law, with the offset of 2.7 that fits English text."""
     share_V = np.cumsum(1 / (np.arange(len(ordinary_V)) + 2.7))
     rank_T = np.searchsorted(share_V / share_V[-1], rng.random(count, np.float32))
     return ordinary_V[np.minimum(rank_T, len(ordinary_V) - 1)]

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.step import made_up, small_vocab
 from orchestration.config import load
+from preprocessing.collate import collate_unpadded
 from preprocessing.fixed_shapes import RowSizes, choose_shape, make_batches
 from preprocessing.tokenization import table_rows
 from training.architectures.dropout import Dropout
@@ -66,10 +67,10 @@ def count_step(name: str, rows: int, length: int) -> dict[str, dict[str, int]]:
     with tempfile.TemporaryDirectory() as room:
         vocab = small_vocab(recipe, Path(room))
         sequences = made_up(recipe, vocab, 2 * rows, length)
-    shape = choose_shape(RowSizes.of(sequences), 2 * rows, length, rows * length)
+    shape = choose_shape(RowSizes.of(collate_unpadded(sequences)), 2 * rows, length, rows * length)
     model = Model(recipe.model, recipe.losses, table_rows(recipe.data.tokenizer), seed=0).train()
     engine = LocalEngine(model, recipe.optimizer, EngineSettings(precision="bf16"))
-    batches, counts = make_batches(sequences, shape, vocab.pad or 0), dict[str, dict[str, int]]()
+    batches, counts = make_batches(collate_unpadded(sequences), shape, vocab.pad or 0), dict[str, dict[str, int]]()
     for turn in range(2):  # the first step creates the states of the optimizer
         for number, (_, scores) in enumerate(_iterate(engine, batches)):
             with Count() as count:

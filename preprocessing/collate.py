@@ -1,4 +1,4 @@
-"""Sequences -> one batch with the columns of schema.py: concatenated (unpadded) or as a rectangle (padded)."""
+"""Sequences -> batches with the columns of schema.py: concatenated (unpadded) or as a rectangle (padded)."""
 
 from collections.abc import Sequence
 
@@ -30,6 +30,31 @@ def collate_unpadded(rows: Sequence[Row]) -> Batch:
         if name in rows[0]:
             batch[name] = np.array([row[name] for row in rows], np.float32 if name == "value" else np.int64)
     return batch
+
+
+def split_batch(batch: Batch, bounds: Sequence[int]) -> list[Batch]:
+    """The sequences bounds[i] ... bounds[i + 1] - 1 of an unpadded batch, for each i; columns are views where possible.
+
+    >>> row = {"input_ids": np.array([5, 6, 7]), "token_type_ids": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
+    >>> one, other = split_batch(collate_unpadded([row, row]), [0, 1, 2])
+    >>> other["input_ids"].tolist(), other["first_at"].tolist(), other["targets_at"].tolist()
+    ([5, 6, 7], [0], [1])
+    """
+    sides = ("", "source_") if "source_lengths" in batch else ("",)
+    token_bounds = {side: np.append(0, np.cumsum(batch[f"{side}lengths"], dtype=np.int64))[bounds] for side in sides}
+    target_bounds = np.searchsorted(batch["targets_at"], token_bounds[""])
+    parts = list[Batch]()
+    for number, of_part in enumerate(map(slice, bounds[:-1], bounds[1:])):
+        part: Batch = {}
+        for side in sides:
+            tokens = slice(*token_bounds[side][number : number + 2])
+            part |= {side + name: batch[side + name][tokens] for name in (*PER_TOKEN, "seen") if side + name in batch}
+        first, targets = token_bounds[""][number], slice(*target_bounds[number : number + 2])
+        per_row = ("lengths", "source_lengths", *PER_ROW)
+        part |= {name: batch[name][of_part] for name in per_row if name in batch}
+        part |= {name: batch[name][places] - first for name, places in (("first_at", of_part), ("targets_at", targets))}
+        parts.append(part | {"targets": batch["targets"][targets]})
+    return parts
 
 
 def _rows_of(rows: Sequence[Row], ids: str) -> tuple[Ints, Ints]:
@@ -69,8 +94,12 @@ def collate_padded(rows: Sequence[Row], length: int, pad: int) -> Batch:
     >>> batch["input_ids"].tolist(), batch["targets_at"].tolist()
     ([[5, 6, 0], [5, 6, 0]], [0, 3])
     """
-    flat = collate_unpadded(rows)
-    longest = max(len(row[side]) for row in rows for side in ("input_ids", "source_input_ids") if side in row)
+    return pad_batch(collate_unpadded(rows), length, pad)
+
+
+def pad_batch(flat: Batch, length: int, pad: int) -> Batch:
+    """The same for an unpadded batch."""
+    longest = max(int(flat[side].max()) for side in ("lengths", "source_lengths") if side in flat)
     if longest > length:
         raise ValueError(f"invalid sequence: got {longest} tokens, expected at most {length}")
     if "source_input_ids" not in flat:

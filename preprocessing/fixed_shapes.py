@@ -5,15 +5,14 @@ the padding token, which no loss counts and to which no other sequence attends.
 """
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.collate import collate_unpadded
-from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints, Row
+from preprocessing.collate import split_batch
+from preprocessing.schema import IGNORE, PER_ROW, PER_TOKEN, UNSEEN, Batch, Ints
 
 MULTIPLE: Final = 128  # the tokens of a micro-batch are a multiple of it: a tile of a matrix product on a GPU
 USUAL: Final = 0.98  # fraction of sequences of one size, such that the others may have batches of their own
@@ -29,10 +28,12 @@ class RowSizes:
     targets: Ints
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> "RowSizes":
-        """The sizes of these sequences."""
-        sizes = np.array([_size_of(row) for row in rows], np.int64).reshape(-1, 3)
-        return cls(*sizes.T)
+    def of(cls, batch: Batch) -> "RowSizes":
+        """The sizes of the sequences of an unpadded batch."""
+        tokens_B = batch["lengths"].astype(np.int64)
+        sources_B = batch["source_lengths"].astype(np.int64) if "source_lengths" in batch else 0 * tokens_B
+        row_of_M = np.searchsorted(batch["first_at"], batch["targets_at"], side="right") - 1
+        return cls(tokens_B, sources_B, np.bincount(row_of_M, minlength=len(tokens_B)))
 
     def find_constant(self) -> tuple[int, int, int] | None:
         """Tokens, source tokens and targets of nearly all sequences, if no other sequence is longer; else None.
@@ -118,46 +119,46 @@ def _round_up(number: int) -> int:
     return -(-number // MULTIPLE) * MULTIPLE
 
 
-def make_batches(rows: Sequence[Row], shape: MicroBatchShape, pad: int) -> list[Batch]:
-    """Divide sequences into batches of this shape, in their order.
+def make_batches(batch: Batch, shape: MicroBatchShape, pad: int) -> list[Batch]:
+    """Divide an unpadded batch into batches of this shape, in the order of its sequences.
 
     A sequence that fits no such batch, such as a short last sequence of an epoch where all others are full, forms an
     unpadded batch of its own.
     """
     return [
-        collate_fixed(part, shape, pad) if shape.fits(len(part), *_add_sizes(part)) else collate_unpadded(part)
-        for part in _split_rows(rows, shape)
+        fill_batch(part, shape, pad) if shape.fits(len(part["lengths"]), *_add_sizes(part)) else part
+        for part in split_batch(batch, _find_bounds(RowSizes.of(batch), shape))
     ]
 
 
-def _split_rows(rows: Sequence[Row], shape: MicroBatchShape) -> Iterator[list[Row]]:
-    """As many sequences as fit the shape at a time, and at least one."""
-    held: list[Row] = []
-    used = (0, 0, 0)
-    for row in rows:
-        tokens, sources, targets = _size_of(row)
+def _find_bounds(sizes: RowSizes, shape: MicroBatchShape) -> list[int]:
+    """The first sequence of each batch, and the end: as many sequences as fit the shape at a time, and at least one."""
+    bounds, used = [0], (0, 0, 0)
+    of_rows = zip(sizes.tokens.tolist(), sizes.sources.tolist(), sizes.targets.tolist(), strict=True)
+    for number, (tokens, sources, targets) in enumerate(of_rows):
         more = used[0] + tokens, used[1] + sources, used[2] + targets
-        if held and not shape.fits(len(held) + 1, *more):
-            yield held
-            held, more = [], (tokens, sources, targets)
-        held, used = [*held, row], more
-    if held:
-        yield held
+        if number > bounds[-1] and not shape.fits(number - bounds[-1] + 1, *more):
+            bounds.append(number)
+            more = (tokens, sources, targets)
+        used = more
+    return [*bounds, len(sizes.tokens)]
 
 
-def collate_fixed(rows: Sequence[Row], shape: MicroBatchShape, pad: int) -> Batch:
-    """Concatenate sequences and filler to a batch of this shape; `pad` is the token of the filler.
+def fill_batch(flat: Batch, shape: MicroBatchShape, pad: int) -> Batch:
+    """Add filler to an unpadded batch, up to this shape; `pad` is the token of the filler.
 
     The additional columns `real_rows` and `real_tokens` count the sequences and tokens without filler; `longest` is the
     length of the longest sequence that any batch of the shape may have. Missing targets have the label IGNORE.
 
+    >>> from preprocessing.collate import collate_unpadded
     >>> row = {"input_ids": np.array([5, 6, 7]), "token_type_ids": np.zeros(3), "labels": np.array([IGNORE, 9, IGNORE])}
-    >>> batch = collate_fixed([row, row], MicroBatchShape(tokens=10, rows=4, targets=3, length=4), pad=0)
+    >>> shape = MicroBatchShape(tokens=10, rows=4, targets=3, length=4)
+    >>> batch = fill_batch(collate_unpadded([row, row]), shape, pad=0)
     >>> batch["input_ids"].tolist(), batch["lengths"].tolist(), batch["targets"].tolist()
     ([5, 6, 7, 5, 6, 7, 0, 0, 0, 0], [3, 3, 2, 2], [9, 9, -100])
     """
-    flat, filler = collate_unpadded(rows), shape.rows - len(rows)
-    real_tokens = len(flat["input_ids"])
+    real_rows, real_tokens = len(flat["lengths"]), len(flat["input_ids"])
+    filler = shape.rows - real_rows
     batch = _fill_side(flat, "", shape.tokens, filler, pad)
     missing = shape.targets - len(flat["targets"])
     batch["targets_at"] = np.append(flat["targets_at"], np.full(missing, shape.tokens - 1))
@@ -169,7 +170,7 @@ def collate_fixed(rows: Sequence[Row], shape: MicroBatchShape, pad: int) -> Batc
     for name in PER_ROW:
         if name in flat:
             batch[name] = np.append(flat[name], np.full(filler, IGNORE, flat[name].dtype))
-    batch |= {name: np.array(number) for name, number in (("real_rows", len(rows)), ("real_tokens", real_tokens))}
+    batch |= {name: np.array(number) for name, number in (("real_rows", real_rows), ("real_tokens", real_tokens))}
     return batch | {"longest": np.array(shape.length)}
 
 
@@ -193,14 +194,10 @@ def _fill_side(flat: Batch, side: str, tokens: int, filler: int, pad: int) -> Ba
     return batch | {f"{side}lengths": np.append(flat[f"{side}lengths"], lengths_F)}
 
 
-def _size_of(row: Row) -> tuple[int, int, int]:
-    sources = len(row["source_input_ids"]) if "source_input_ids" in row else 0
-    return len(row["input_ids"]), sources, int((row["labels"] != IGNORE).sum())
-
-
-def _add_sizes(rows: Sequence[Row]) -> tuple[int, int, int]:
-    tokens, sources, targets = np.array([_size_of(row) for row in rows], np.int64).sum(0).tolist()
-    return tokens, sources, targets
+def _add_sizes(batch: Batch) -> tuple[int, int, int]:
+    """Tokens, source tokens and targets of an unpadded batch."""
+    sources = len(batch["source_input_ids"]) if "source_input_ids" in batch else 0
+    return len(batch["input_ids"]), sources, len(batch["targets"])
 
 
 def real_lengths(batch: Batch, side: str = "") -> npt.NDArray[np.int64]:

@@ -22,6 +22,7 @@ from preprocessing.shards import Shard, TokenStore
 
 _FEW_SENTENCES: Final = 1.2  # sentences per document; with at most this many, the documents are probably single lines
 _KEPT_EPOCHS: Final = 2  # because a batch may span two epochs
+_SHUFFLED: Final = 4096  # places shuffled at once; a few places take as long as a thousand
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ class RowOrder:
         self._plans, self._key = plans, key
         self.shares = _shares(plans)
         self._cached_ends: dict[int, list[int]] = {}  # group -> the first place after each of its epochs
+        self._cached_blocks: dict[int, tuple[int, int, Ints]] = {}  # group -> epoch, block and its sequences
 
     def addresses(self, start: int, stop: int) -> Ints:
         """Epoch and sample at the positions start ... stop - 1, int64 [N, 2]."""
@@ -144,12 +146,20 @@ class RowOrder:
         found = [np.zeros((0, 2), np.int64)]
         while start < stop:
             epoch, first, end = self._epoch_of(group, start)
-            place_N = np.arange(start, min(stop, end)) - first
-            number_N = shuffle(place_N, self._plans.count(group, epoch), self._key, epoch)
-            sample_N = number_N * len(self._plans.groups) + group
-            found.append(np.stack([np.full(len(sample_N), epoch), sample_N], axis=1))
-            start += len(place_N)
+            block, skipped = divmod(start - first, _SHUFFLED)
+            taken = min(_SHUFFLED - skipped, min(stop, end) - start)
+            sample_N = self._shuffle(group, epoch, block)[skipped : skipped + taken] * len(self._plans.groups) + group
+            found.append(np.stack([np.full(taken, epoch), sample_N], axis=1))
+            start += taken
         return np.concatenate(found)
+
+    def _shuffle(self, group: int, epoch: int, block: int) -> Ints:
+        """The numbers of the sequences at the places of a block of an epoch; the last block of each group is cached."""
+        if self._cached_blocks.get(group, (-1, -1))[:2] != (epoch, block):
+            count = self._plans.count(group, epoch)
+            place_N = np.arange(block * _SHUFFLED, min((block + 1) * _SHUFFLED, count))
+            self._cached_blocks[group] = epoch, block, shuffle(place_N, count, self._key, epoch)
+        return self._cached_blocks[group][2]
 
     def _epoch_of(self, group: int, place: int) -> tuple[int, int, int]:
         """The epoch of a place in the order of a group, the first place of the epoch, and the first place after it."""

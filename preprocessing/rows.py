@@ -3,7 +3,8 @@
 The data loader and the pipeline that materializes examples both call `ExampleDataset.row`, so their examples are equal.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +13,8 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from preprocessing import rng
+from preprocessing.collate import collate_unpadded
+from preprocessing.compiled import CheckedBatches, CompiledBatches, explain_gap, open_batches
 from preprocessing.errors import BadInput
 from preprocessing.masking import Masking, require_hits
 from preprocessing.objectives import Objective
@@ -19,10 +22,12 @@ from preprocessing.order import turns
 from preprocessing.packing import Packing
 from preprocessing.row_plans import RowOrder, RowPlans, TokenPositions
 from preprocessing.sampling import ExampleSpec
-from preprocessing.schema import ON_DEMAND, OPTIONAL, Ints, Row
+from preprocessing.schema import ON_DEMAND, OPTIONAL, Batch, Ints, Row
 from preprocessing.shards import TokenStore
 from preprocessing.spec import choices_by_key, kind_of
 from preprocessing.tokenization import KINDS, Vocab
+
+log = logging.getLogger(__name__)
 
 UNMIXED: Final = "use a corpus file without `mixture`, or give --data PATH without GROUP="
 _CHECKED: Final = 16  # the values of `hits` are validated in one of 16 rows, because this takes microseconds
@@ -100,6 +105,22 @@ class ExampleDataset:
         require_hits(self.sampling.masking, hits, row["special_tokens_mask"], values=sample % _CHECKED == 0)
         return self.sampling.objective(row | {"hits": hits}, self.vocab, draws)
 
+    def batch_at(self, start: int, stop: int) -> Batch:
+        """The sequences at the positions start ... stop - 1, as `batch` returns them."""
+        return self.batch(self._order.addresses(start, stop))
+
+    def batch(self, addresses: Sequence[tuple[int, int]] | Ints) -> Batch:
+        """The sequences at these addresses, concatenated as by collate_unpadded.
+
+        Compiled code makes them if it can (preprocessing/compiled), otherwise `row`; both give the same bytes.
+        """
+        address_B2 = np.array(addresses, np.int64).reshape(-1, 2)
+        compiled = None if self._compiled is None else self._compiled.make(address_B2)
+        return self._batch_of_rows(address_B2) if compiled is None else compiled
+
+    def _batch_of_rows(self, address_B2: Ints) -> Batch:
+        return collate_unpadded([self.row(epoch, sample) for epoch, sample in address_B2.tolist()])
+
     def at(self, position: int) -> tuple[int, int]:
         """(epoch, sample) at a position; positions are numbered across all epochs.
 
@@ -171,6 +192,17 @@ class ExampleDataset:
     @cached_property
     def _positions(self) -> TokenPositions:
         return TokenPositions(self._plans, self._order)
+
+    @cached_property
+    def _compiled(self) -> CheckedBatches | None:
+        """Compiled batches, if there are kernels for these examples."""
+        if gap := explain_gap(self.sampling):
+            log.info("numpy makes the batches: %s", gap)
+            return None
+        return CheckedBatches(self._open_kernels, self._batch_of_rows)
+
+    def _open_kernels(self) -> CompiledBatches:
+        return open_batches(self._plans, self.sampling, self.vocab, self.length, lambda: self._stream_T)
 
     @property
     def _num_groups(self) -> int:

@@ -153,6 +153,16 @@ class Shard:
         """Whether a sentence begins, at each of the flat positions [start, stop)."""
         return _flags(self._sentence_starts, start, stop)
 
+    @property
+    def word_start_bits(self) -> Ints:
+        """The same for all positions, as bits, least significant bit first; uint8."""
+        return np.frombuffer(self._word_starts.buffers()[1], np.uint8)
+
+    @property
+    def sentence_start_bits(self) -> Ints:
+        """The bits of sentence_starts for all positions, uint8."""
+        return np.frombuffer(self._sentence_starts.buffers()[1], np.uint8)
+
     @cached_property
     def sentence_at_M(self) -> Ints:
         """The flat positions at which a sentence begins, int64."""

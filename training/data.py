@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 from torch.utils.data import DataLoader
 
-from preprocessing.collate import collate_padded, collate_unpadded
+from preprocessing.collate import pad_batch, split_batch
 from preprocessing.errors import BadInput
 from preprocessing.fixed_shapes import MicroBatchShape, RowSizes, choose_shape, make_batches
 from preprocessing.manifest import Manifest
 from preprocessing.order import rank_slice
 from preprocessing.rows import ExampleDataset
-from preprocessing.schema import Batch, Row
+from preprocessing.schema import Batch
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from training.run import Run
@@ -81,6 +81,11 @@ class Loader:
         if not only_stamps:
             Vocab.load(rows.store.vocab_dir, wanted=rows.vocab.hash)
 
+    def prepare(self) -> None:
+        """Load or compile the kernels that make batches, so that forked processes have them."""
+        for rows in self.rows_by_length.values():
+            rows.batch([(0, 0)])
+
     def phase_of(self, step: int) -> Phase:
         return self._place(step)[0]
 
@@ -96,8 +101,7 @@ class Loader:
         """
         if not self._is_ordered:
             rows, mine = self.rows_by_length[length], self._mine(positions)
-            addresses = rows.addresses(mine.start, mine.stop)
-            return self._micro([rows.row(*address) for address in addresses], length, len(positions))
+            return self._micro(rows.batch_at(mine.start, mine.stop), length, len(positions))
         streams = self._streams(length, len(positions))
         batches: list[Batch] = []
         for first in range(0, len(positions) - streams + 1, streams):
@@ -123,7 +127,7 @@ class Loader:
         """This worker's part of sequences that continue each other, with the column `fresh`."""
         rows, mine = self.rows_by_length[length], self._mine(positions)
         addresses = rows.stream_rows(mine.start, mine.stop, streams)
-        batches = self._micro([rows.row(epoch, sample) for epoch, sample, _ in addresses], length, len(positions))
+        batches = self._micro(rows.batch([(epoch, sample) for epoch, sample, _ in addresses]), length, len(positions))
         for part, batch in enumerate(batches):
             of_batch = addresses[rank_slice(len(addresses), part, len(batches))]
             batch["fresh"] = np.array([fresh for *_, fresh in of_batch])
@@ -134,18 +138,17 @@ class Loader:
             return positions[self.rank : self.rank + 1] or positions[:1]
         return positions[rank_slice(len(positions), self.rank, self.world)]
 
-    def _micro(self, samples: Sequence[Row], length: int, num_rows: int) -> list[Batch]:
-        """Micro-batches of this worker's samples; `num_rows` is the number of sequences over all workers."""
+    def _micro(self, batch: Batch, length: int, num_rows: int) -> list[Batch]:
+        """Micro-batches of this worker's sequences; `num_rows` is the number of sequences over all workers."""
         if length in self.shapes:
-            return make_batches(samples, self.shapes[length], self.pad)
-        tokens = (
-            2 * length if "source_input_ids" in samples[0] else length
-        )  # source and target each have at most `length`
+            return make_batches(batch, self.shapes[length], self.pad)
+        tokens = 2 * length if "source_input_ids" in batch else length  # source and target each have at most `length`
         count = num_micro(max(num_rows, self.world), max(1, self.machine.micro_tokens // tokens), self.world)
-        parts = [samples[rank_slice(len(samples), part, count)] for part in range(count)]
+        mine = len(batch["lengths"])
+        parts = split_batch(batch, [0, *(rank_slice(mine, part, count).stop for part in range(count))])
         if self.machine.padding == "padded":
-            return [collate_padded(part, length, self.pad) for part in parts]
-        return [collate_unpadded(part) for part in parts]
+            return [pad_batch(part, length, self.pad) for part in parts]
+        return parts
 
     def _place(self, step: int) -> tuple[Phase, int]:
         """Phase of a step, and position of its first sequence.
@@ -183,6 +186,8 @@ def prefetch(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list
 
     `dataloader_num_workers` processes make the batches ahead of time; they end with the generator.
     """
+    if loader.machine.dataloader_num_workers:
+        loader.prepare()
     batches: DataLoader[list[Batch]] = DataLoader(
         loader,  # type: ignore[arg-type]  # it has all methods that a DataLoader calls
         batch_size=None,
@@ -289,7 +294,7 @@ def choose_shapes(
         if length in shapes or rows.sampling.packing.ordered:
             continue
         count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of([rows.row(*address) for address in rows.addresses(0, count)])
+        sizes = RowSizes.of(rows.batch_at(0, count))
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())

@@ -12,12 +12,12 @@ from preprocessing.masking.budget import HITS, Rounding
 from preprocessing.masking.entity import EntityMasking
 from preprocessing.masking.fragment import FragmentMasking
 from preprocessing.masking.hits import require_hits
-from preprocessing.masking.ngram import NgramMasking, ngram_lengths
+from preprocessing.masking.ngram import NgramMasking, ngram_cdf, ngram_lengths
 from preprocessing.masking.none import NoMasking
 from preprocessing.masking.part import MaskingPart
 from preprocessing.masking.partial_prediction import PartialPrediction
 from preprocessing.masking.random_spans import RandomSpans
-from preprocessing.masking.span import SpanMasking, span_lengths
+from preprocessing.masking.span import SpanMasking, span_cdf, span_lengths
 from preprocessing.masking.token import TokenMasking
 from preprocessing.masking.whole_word import WholeWordMasking
 
@@ -35,8 +35,10 @@ __all__ = [
     "SpanMasking",
     "TokenMasking",
     "WholeWordMasking",
+    "ngram_cdf",
     "ngram_lengths",
     "require_hits",
+    "span_cdf",
     "span_lengths",
 ]
 

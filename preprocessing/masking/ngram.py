@@ -128,10 +128,10 @@ def _remove(places: list[int], start: int, stop: int, count: int) -> None:
 
 def ngram_lengths(longest: int, count: int, rng: np.random.Generator, weights: tuple[float, ...] = ()) -> Ints:
     """Draw numbers of words from 1 to `longest`, with p(n) proportional to weights[n - 1] or to 1/n, int64 [count]."""
-    return 1 + np.searchsorted(_ngram_cdf(longest, tuple(weights)), rng.random(count), side="right")
+    return 1 + np.searchsorted(ngram_cdf(longest, tuple(weights)), rng.random(count), side="right")
 
 
 @lru_cache
-def _ngram_cdf(longest: int, weights: tuple[float, ...]) -> Floats:
+def ngram_cdf(longest: int, weights: tuple[float, ...]) -> Floats:
     weight = np.array(weights) if weights else 1 / np.arange(1, longest + 1)
     return np.cumsum(weight)[:-1] / weight.sum()  # the last value, 1, is omitted

@@ -55,12 +55,17 @@ class RandomSpans:
     def describe(self) -> str:
         return f"{self.rate:.0%} of the tokens, in spans of {self.mean_noise_span_length:g} on average"
 
-    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
-        num_tokens = len(row["input_ids"])
+    def counts(self, num_tokens: int) -> tuple[int, int]:
+        """Return the numbers of selected tokens and of spans of a sequence of `num_tokens` tokens."""
         num_selected = min(max(round(self.rate * num_tokens), 1), num_tokens - 1)
         num_spans = min(
             max(1, round(num_selected / self.mean_noise_span_length)), num_selected, num_tokens - num_selected
         )
+        return num_selected, num_spans
+
+    def __call__(self, row: Row, rng: np.random.Generator) -> Ints:
+        num_tokens = len(row["input_ids"])
+        num_selected, num_spans = self.counts(num_tokens)
         if num_spans == 0:
             return np.zeros(num_tokens, dtype=np.int32)
         long_2N = [_composition(total, num_spans, rng) for total in (num_selected, num_tokens - num_selected)]

@@ -111,10 +111,10 @@ def _phrases(row: Row, rng: np.random.Generator) -> list[slice]:
 
 def span_lengths(p: float, longest: int, count: int, rng: np.random.Generator) -> Ints:
     """Draw lengths in words from the geometric distribution, truncated to 1 ... `longest`, int64 [count]."""
-    return 1 + np.searchsorted(_span_cdf(p, longest), rng.random(count), side="right")
+    return 1 + np.searchsorted(span_cdf(p, longest), rng.random(count), side="right")
 
 
 @lru_cache
-def _span_cdf(p: float, longest: int) -> Floats:
+def span_cdf(p: float, longest: int) -> Floats:
     weight = (1 - p) ** np.arange(longest)
     return np.cumsum(weight)[:-1] / weight.sum()  # the last value, 1, is omitted

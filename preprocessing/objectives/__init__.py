@@ -9,7 +9,7 @@ from preprocessing.objectives.denoising import Denoising
 from preprocessing.objectives.deshuffling import Deshuffling
 from preprocessing.objectives.gap_sentence_generation import GapSentenceGeneration
 from preprocessing.objectives.masked_seq2seq import MaskedSeq2Seq
-from preprocessing.objectives.mlm import MaskedLM
+from preprocessing.objectives.mlm import MaskedLM, ordinal_above
 from preprocessing.objectives.part import ObjectivePart
 from preprocessing.objectives.permutation_lm import PermutationLM
 from preprocessing.objectives.prefix_lm import PrefixLM
@@ -29,6 +29,7 @@ __all__ = [
     "PrefixLM",
     "SpanCorruption",
     "UnifiedLM",
+    "ordinal_above",
 ]
 
 Objective = (

@@ -128,14 +128,14 @@ class MaskedLM:
 def ordinary_ids(count: int, vocab: Vocab, rng: np.random.Generator) -> Ints:
     """Draw IDs uniformly from all IDs that are not special, int64 [count]."""
     ordinal = rng.integers(vocab.size - len(vocab.special_ids), size=count)
-    return ordinal + np.searchsorted(_ordinal_above(vocab.special_ids), ordinal, side="right")
+    return ordinal + np.searchsorted(ordinal_above(vocab.special_ids), ordinal, side="right")
 
 
 @lru_cache
-def _ordinal_above(special_ids: tuple[int, ...]) -> Ints:
+def ordinal_above(special_ids: tuple[int, ...]) -> Ints:
     """Return, for each special ID in ascending order, the number of ordinary IDs below it.
 
-    >>> _ordinal_above((0, 1, 5)).tolist()
+    >>> ordinal_above((0, 1, 5)).tolist()
     [0, 0, 3]
     """
     return np.sort(np.array(special_ids, dtype=np.int64)) - np.arange(len(special_ids))

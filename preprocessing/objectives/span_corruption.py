@@ -157,7 +157,7 @@ class SpanCorruption:
         if self.targets == "spans" and not self.collapse_spans:
             source_U, target_S = ids_S[~is_hit_S], ids_S[is_hit_S]
         elif self.collapse_spans:
-            sentinel_N = self._sentinels(int(first_S.sum()), vocab)
+            sentinel_N = self.sentinels(int(first_S.sum()), vocab)
             source_U = _collapse(ids_S, is_hit_S, first_S, sentinel_N)
             target_S = _spans(ids_S, is_hit_S, first_S, sentinel_N) if self.targets == "spans" else ids_S
         else:
@@ -168,7 +168,8 @@ class SpanCorruption:
                 source_U[swap_at] = ordinary_ids(len(swap_at), vocab, rng)
         return two_sides(row, add_end(source_U, vocab.sep), add_end(target_S, vocab.sep), vocab.pad)
 
-    def _sentinels(self, count: int, vocab: Vocab) -> Ints:
+    def sentinels(self, count: int, vocab: Vocab) -> Ints:
+        """Return the IDs of the first `count` sentinels, int32; BadInput if the tokenizer has fewer."""
         if count > vocab.sentinels:
             raise BadInput(
                 f"a sequence has {count} selected spans, but the tokenizer has {vocab.sentinels} sentinel tokens; "

@@ -49,6 +49,14 @@ class ToyShard:
         names = self.source_names or ("toy",) * (len(self.offset_N1) - 1)
         return np.array([self.sources.index(name) for name in names], np.int8)
 
+    @property
+    def word_start_bits(self) -> np.ndarray:
+        return np.packbits(self.starts_T, bitorder="little")
+
+    @property
+    def sentence_start_bits(self) -> np.ndarray:
+        return np.packbits(self.sentence_starts(0, len(self.ids_T)), bitorder="little")
+
     def word_starts(self, start: int, stop: int) -> np.ndarray:
         return self.starts_T[start:stop]
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput
 from preprocessing.fixed_shapes import MicroBatchShape, RowSizes, choose_shape, make_batches, real_lengths
 from preprocessing.schema import IGNORE, Batch, Row
@@ -132,8 +133,8 @@ def rows_of(sizes: list[int]) -> list[Row]:
 def test_filler_has_sequences_of_one_to_the_longest_length() -> None:
     rng = np.random.default_rng(0)
     rows = rows_of(rng.integers(3, 33, 400).tolist())
-    shape = choose_shape(RowSizes.of(rows), rows=50, length=32, most_tokens=512)
-    batches = make_batches(rows, shape, pad=0)
+    shape = choose_shape(RowSizes.of(collate_unpadded(rows)), rows=50, length=32, most_tokens=512)
+    batches = make_batches(collate_unpadded(rows), shape, pad=0)
     assert [len(batch["input_ids"]) for batch in batches] == [shape.tokens] * len(batches)
     for batch in batches:
         assert batch["lengths"].sum() == shape.tokens
@@ -166,7 +167,7 @@ def test_most_of_a_step_of_pairs_is_text(rows: int) -> None:
 
 def test_a_short_last_sequence_is_a_batch_of_its_own() -> None:
     shape = MicroBatchShape(tokens=32, rows=4, targets=4, length=8)
-    batches = make_batches(rows_of([8] * 4 + [5] + [8] * 4), shape, pad=0)
+    batches = make_batches(collate_unpadded(rows_of([8] * 4 + [5] + [8] * 4)), shape, pad=0)
     assert [len(batch["lengths"]) for batch in batches] == [4, 1, 4]
     assert ["longest" in batch for batch in batches] == [True, False, True]
 

@@ -1,0 +1,120 @@
+"""Batches by kernels: finds the sequences, makes the parameters of the kernels from a recipe, and calls them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from preprocessing import rng
+from preprocessing.compiled import packing
+from preprocessing.compiled.jit import is_compiled, without_extensions
+from preprocessing.compiled.masking_calls import make_mask
+from preprocessing.compiled.objective_calls import make_objective
+from preprocessing.compiled.philox import make_states
+from preprocessing.compiled.rows import CompiledRows
+from preprocessing.compiled.tables import Plans, make_lines, make_plans
+from preprocessing.packing import SegmentPair, Stream, StreamPair
+from preprocessing.row_plans import EpochPlans, RowPlans
+from preprocessing.sampling import ExampleSpec
+from preprocessing.schema import Batch, Ints
+from preprocessing.tokenization import Vocab
+
+
+class _Found(NamedTuple):
+    """The place of B sequences in the text: line, address and number of its separators, parts, and label."""
+
+    line_B: Ints
+    separator_B: Ints
+    num_separators_B: Ints
+    start_BP: Ints
+    stop_BP: Ints
+    label_B: Ints
+
+
+class KernelBatches:
+    """Makes the batch of any sequences of a dataset (rows.py) with kernels, if coverage.py says that there are some.
+
+    `stream` returns the tokens from which MaskedLM may draw random ones. It is called at most once.
+    """
+
+    def __init__(
+        self, plans: RowPlans, sampling: ExampleSpec, vocab: Vocab, length: int, stream: Callable[[], Ints]
+    ) -> None:
+        most = sampling.objective.raw_length(length, sampling.masking)
+        self._plans, self._sampling, self._vocab = plans, sampling, vocab
+        self._lines, self._kept = make_lines([line for lines in plans.lines for line in lines])
+        self._first_lines = np.cumsum([0, *map(len, plans.lines)])
+        self._plan_tables: list[tuple[EpochPlans, Plans, list[np.ndarray]]] = []
+        bits = rng.key(sampling.seed, "masking").bits
+        self._key = np.array([bits & (2**64 - 1), bits >> 64], np.uint64)
+        needed = sampling.masking.required_columns | sampling.objective.required_columns
+        self._wants = "word_starts" in needed, "sentence_starts" in needed
+        self._mask = make_mask(sampling.masking, most)
+        self._apply = make_objective(sampling.objective, vocab, most, stream)
+
+    def will_compile(self) -> bool:
+        """Whether the first batch takes seconds, because the cache has no machine code of its kernels."""
+        return not is_compiled(packing.locate)
+
+    def make(self, address_B2: Ints) -> Batch:
+        """The unpadded batch of the sequences at these addresses (epoch, sample), int64 [B, 2]."""
+        with without_extensions():
+            return self._make(address_B2)
+
+    def _make(self, address_B2: Ints) -> Batch:
+        epoch_B, sample_B = np.ascontiguousarray(address_B2.T)
+        number_B, group_B = np.divmod(sample_B, len(self._plans.groups))
+        turn_B = epoch_B % self._sampling.static_masks if self._sampling.static_masks else epoch_B
+        rows = self._pack(self._find(group_B, epoch_B, number_B))
+        states = make_states(self._key, turn_B, sample_B)
+        return self._apply(rows, self._mask(rows, states), states)
+
+    def _find(self, group_B: Ints, epoch_B: Ints, number_B: Ints) -> _Found:
+        """The places of sequences that may belong to several groups and epochs."""
+        if (group_B == group_B[0]).all() and (epoch_B == epoch_B[0]).all():
+            return self._find_in_epoch(int(group_B[0]), int(epoch_B[0]), number_B)
+        whole: _Found | None = None
+        for group, epoch in sorted(set(zip(group_B.tolist(), epoch_B.tolist(), strict=True))):
+            at_N = np.flatnonzero((group_B == group) & (epoch_B == epoch))
+            part = self._find_in_epoch(group, epoch, number_B[at_N])
+            if whole is None:
+                whole = _Found(*(np.empty((len(number_B), *column.shape[1:]), column.dtype) for column in part))
+            for column, of_part in zip(whole, part, strict=True):
+                column[at_N] = of_part
+        assert whole is not None
+        return whole
+
+    def _find_in_epoch(self, group: int, epoch: int, number_N: Ints) -> _Found:
+        epoch_plans = self._plans.epoch(group, epoch)
+        plans = self._table_of(epoch_plans)
+        plan_N, start_NP, stop_NP, label_N = packing.locate(number_N, plans, epoch_plans.plans[0].start_RP.shape[1])
+        line_N = self._first_lines[group] + plan_N % len(self._plans.lines[group])
+        return _Found(line_N, plans.separator_K[plan_N], plans.num_separators_K[plan_N], start_NP, stop_NP, label_N)
+
+    def _table_of(self, epoch_plans: EpochPlans) -> Plans:
+        """The table of the plans of an epoch; those of the last epochs are cached, as the plans are."""
+        for cached, plans, _ in self._plan_tables:
+            if cached is epoch_plans:
+                return plans
+        plans, kept = make_plans(epoch_plans.plans, epoch_plans.end_K)
+        self._plan_tables = [*self._plan_tables[1 - 2 * len(self._plans.groups) :], (epoch_plans, plans, kept)]
+        return plans
+
+    def _pack(self, found: _Found) -> CompiledRows:
+        part, label_B, position_T = self._sampling.packing, None, None
+        cls, sep = self._vocab.cls or 0, self._vocab.sep or 0
+        line_B, separator_B, num_separators_B, start_BP, stop_BP, _ = found
+        places = line_B, separator_B, num_separators_B, start_BP, stop_BP
+        if isinstance(part, SegmentPair):
+            columns = packing.pack_pairs(
+                self._lines, line_B, start_BP, stop_BP, cls, sep, part.num_separators, *self._wants
+            )
+            label_B = None if part.negatives == "none" else found.label_B
+        elif isinstance(part, StreamPair):
+            columns = packing.pack_stream_pairs(self._lines, *places, cls, sep, *self._wants)
+            if part.both_ways:
+                position_T = packing.count_stream_positions(columns[0], start_BP)
+        else:
+            has_frame = not isinstance(part, Stream) and part.kind == "contiguous" and part.unit == "sentence"
+            columns = packing.pack_contiguous(self._lines, *places, cls, sep, has_frame, *self._wants)
+        return CompiledRows(*columns, position_T, label_B)

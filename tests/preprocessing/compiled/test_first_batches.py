@@ -1,0 +1,126 @@
+"""The gate: compiled batches are used while they equal those of numpy."""
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from preprocessing import compiled
+from preprocessing.collate import collate_unpadded
+from preprocessing.compiled import CheckedBatches, explain_gap
+from preprocessing.masking import TokenMasking
+from preprocessing.objectives import MaskedLM
+from preprocessing.packing import SegmentPair
+from preprocessing.rows import ExampleDataset
+from preprocessing.sampling import ExampleSpec
+from preprocessing.schema import Batch
+from tests import family
+from tests.preprocessing.test_rows import random_shard
+from tests.preprocessing.toy import ToyStore
+
+BERT = ExampleSpec(packing=SegmentPair(negatives="random"), masking=TokenMasking(), objective=MaskedLM())
+ADDRESSES = np.array([[0, 1], [0, 2]])
+ROW = {"input_ids": np.array([5, 6]), "token_type_ids": np.zeros(2), "labels": np.array([9, 8])}
+BATCH = collate_unpadded([ROW, ROW])
+ROOT = Path(__file__).parents[3]
+
+
+class Fake:
+    """Compiled batches that return, or raise, what a test wants."""
+
+    def __init__(self, *results: Batch | Exception) -> None:
+        self.results = list(results)
+
+    def will_compile(self) -> bool:
+        return False
+
+    def make(self, address_B2: Any) -> Batch:
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+def rows() -> ExampleDataset:
+    text: Any = ToyStore((random_shard(30),))
+    vocab: Any = family.Words()
+    return ExampleDataset(text, vocab, BERT, 64)
+
+
+def oracle(address_B2: Any) -> Batch:
+    return BATCH
+
+
+def test_equal_batches_pass() -> None:
+    batches = CheckedBatches(lambda: Fake(BATCH, BATCH, {}), oracle)
+    assert batches.make(ADDRESSES) is BATCH
+    assert batches.make(ADDRESSES) is BATCH
+    assert batches.make(ADDRESSES) == {}  # only the first batches are compared
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        (BATCH | {"targets": BATCH["targets"] + 1}, "a difference in the columns targets"),
+        (BATCH | {"lengths": BATCH["lengths"].astype(np.int64)}, "a difference in the columns lengths"),
+        (BATCH | {"next_sentence_label": np.zeros(2)}, "a difference in the columns next_sentence_label"),
+        (OSError("disk full"), "OSError: disk full"),
+    ],
+)
+def test_numpy_makes_all_batches_after_a_difference(
+    result: Batch | Exception, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = CheckedBatches(lambda: Fake(result, BATCH), oracle)
+    assert batches.make(ADDRESSES) is None
+    assert batches.make(ADDRESSES) is None
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert reason in caplog.text
+
+
+def test_a_dataset_uses_compiled_batches_and_survives_pickling() -> None:
+    pytest.importorskip("numba")
+    made = rows()
+    address_B2 = np.array(made.addresses(0, 8))
+    wanted = collate_unpadded([made.row(*address) for address in address_B2.tolist()])
+    assert made._compiled is not None
+    assert made._compiled.make(address_B2) is not None
+    again: ExampleDataset = pickle.loads(pickle.dumps(made))
+    for one in (made, again):
+        found = one.batch(address_B2)
+        assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_without_numba_numpy_makes_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled.coverage, "find_spec", lambda name: None)
+    assert explain_gap(BERT) == "numba is not installed (the extra [fast])"
+    made = rows()
+    assert made._compiled is None
+    assert made.batch_at(0, 3).keys() == rows().batch_at(0, 3).keys()
+
+
+def test_importing_the_package_does_not_import_numba() -> None:
+    program = "import sys, preprocessing.rows; sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+@pytest.mark.slow
+def test_no_writable_cache(tmp_path: Path) -> None:
+    """numba raises an error if no directory of its cache is writable; then each process compiles."""
+    pytest.importorskip("numba")
+    program = (
+        "from numba.core import caching; caching.CacheImpl._locator_classes = []\n"
+        "import numpy as np\n"
+        "from preprocessing.compiled.packing import count_positions\n"
+        "print(count_positions(np.array([0, 2, 5])).tolist())"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.stdout == "[0, 1, 0, 1, 2]\n"
+    assert not list(tmp_path.iterdir())
