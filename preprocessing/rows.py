@@ -112,11 +112,25 @@ class ExampleDataset:
     def batch(self, addresses: Sequence[tuple[int, int]] | Ints) -> Batch:
         """The sequences at these addresses, concatenated as by collate_unpadded.
 
-        Compiled code makes them if it can (preprocessing/compiled), otherwise `row`; both give the same bytes.
+        Compiled code makes them after `load_kernels`, otherwise `row`; both give the same bytes.
         """
         address_B2 = np.array(addresses, np.int64).reshape(-1, 2)
-        compiled = None if self._compiled is None else self._compiled.make(address_B2)
+        kernels = self._kernels[0] if self._kernels else None
+        compiled = None if kernels is None else kernels.make(address_B2)
         return self._batch_of_rows(address_B2) if compiled is None else compiled
+
+    def load_kernels(self) -> None:
+        """Make all further batches with compiled code (preprocessing/compiled), if it has kernels for these examples.
+
+        This takes a second, or ten if nobody has compiled them on this machine.
+        """
+        if self._kernels:
+            return
+        if gap := explain_gap(self.sampling):
+            log.info("numpy makes the batches: %s", gap)
+            return
+        self._kernels.append(CheckedBatches(self._open_kernels, self._batch_of_rows))
+        self.batch(self._order.addresses(0, 1))
 
     def _batch_of_rows(self, address_B2: Ints) -> Batch:
         return collate_unpadded([self.row(epoch, sample) for epoch, sample in address_B2.tolist()])
@@ -194,12 +208,9 @@ class ExampleDataset:
         return TokenPositions(self._plans, self._order)
 
     @cached_property
-    def _compiled(self) -> CheckedBatches | None:
-        """Compiled batches, if there are kernels for these examples."""
-        if gap := explain_gap(self.sampling):
-            log.info("numpy makes the batches: %s", gap)
-            return None
-        return CheckedBatches(self._open_kernels, self._batch_of_rows)
+    def _kernels(self) -> list[CheckedBatches]:
+        """Compiled batches, after `load_kernels`."""
+        return []
 
     def _open_kernels(self) -> CompiledBatches:
         return open_batches(self._plans, self.sampling, self.vocab, self.length, lambda: self._stream_T)

@@ -22,6 +22,7 @@ from training.specs import EngineSettings, Phase
 
 log = logging.getLogger(__name__)
 
+WORTH_KERNELS: Final = 50_000  # sequences of a worker: numpy makes them in three to ten seconds
 _MIN_SEQUENCES: Final = 16  # minimum number of sequences per stream in an evaluation, if there are enough
 _SAMPLED_ROWS: Final = 2_048  # sequences whose sizes determine the shape of micro-batches; made in about a second
 
@@ -81,10 +82,17 @@ class Loader:
         if not only_stamps:
             Vocab.load(rows.store.vocab_dir, wanted=rows.vocab.hash)
 
-    def prepare(self) -> None:
-        """Load or compile the kernels that make batches, so that forked processes have them."""
-        for rows in self.rows_by_length.values():
-            rows.batch([(0, 0)])
+    def prepare(self, start: int, stop: int) -> None:
+        """Load the kernels that make batches, if these steps have enough sequences; forked processes have them, too."""
+        sequences = dict.fromkeys(self.rows_by_length, 0)
+        first = 0
+        for phase in self.phases:
+            steps = len(range(max(start, first), min(stop, first + phase.steps)))
+            sequences[phase.seq_length] += steps * phase.global_batch_size // self.world
+            first += phase.steps
+        for length, count in sequences.items():
+            if count >= WORTH_KERNELS:
+                self.rows_by_length[length].load_kernels()
 
     def phase_of(self, step: int) -> Phase:
         return self._place(step)[0]
@@ -186,8 +194,7 @@ def prefetch(loader: Loader, start: int, stop: int) -> Generator[tuple[int, list
 
     `dataloader_num_workers` processes make the batches ahead of time; they end with the generator.
     """
-    if loader.machine.dataloader_num_workers:
-        loader.prepare()
+    loader.prepare(start, stop)
     batches: DataLoader[list[Batch]] = DataLoader(
         loader,  # type: ignore[arg-type]  # it has all methods that a DataLoader calls
         batch_size=None,

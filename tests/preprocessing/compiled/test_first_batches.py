@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from preprocessing.schema import Batch
 from tests import family
 from tests.preprocessing.test_rows import random_shard
 from tests.preprocessing.toy import ToyStore
+from training.data import WORTH_KERNELS
 
 BERT = ExampleSpec(packing=SegmentPair(negatives="random"), masking=TokenMasking(), objective=MaskedLM())
 ADDRESSES = np.array([[0, 1], [0, 2]])
@@ -88,19 +90,36 @@ def test_a_dataset_uses_compiled_batches_and_survives_pickling() -> None:
     made = rows()
     address_B2 = np.array(made.addresses(0, 8))
     wanted = collate_unpadded([made.row(*address) for address in address_B2.tolist()])
-    assert made._compiled is not None
-    assert made._compiled.make(address_B2) is not None
+    made.load_kernels()
+    assert made._kernels[0].make(address_B2) is not None
     again: ExampleDataset = pickle.loads(pickle.dumps(made))
     for one in (made, again):
         found = one.batch(address_B2)
         assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
 
 
+def test_only_a_loader_of_many_sequences_loads_kernels() -> None:
+    """Kernels are loaded in a second, and compiled in ten."""
+    loader = family.loader(family.recipe("bert_base", "tiny"), 10)
+    (made,) = loader.rows_by_length.values()
+    loaded: list[ExampleDataset] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ExampleDataset, "load_kernels", lambda rows: loaded.append(rows))
+        loader.prepare(0, 10)
+        assert loaded == []
+        long = replace(loader, phases=[replace(loader.phases[0], steps=WORTH_KERNELS)])
+        long.prepare(WORTH_KERNELS - 10, WORTH_KERNELS)
+        assert loaded == []
+        long.prepare(0, WORTH_KERNELS)
+    assert loaded == [made]
+
+
 def test_without_numba_numpy_makes_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled.coverage, "find_spec", lambda name: None)
     assert explain_gap(BERT) == "numba is not installed (the extra [fast])"
     made = rows()
-    assert made._compiled is None
+    made.load_kernels()
+    assert made._kernels == []
     assert made.batch_at(0, 3).keys() == rows().batch_at(0, 3).keys()
 
 
