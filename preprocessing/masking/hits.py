@@ -11,8 +11,8 @@ from preprocessing.schema import Bools
 def require_hits(scheme: object, hits: Any, special_S: Bools, *, values: bool = True) -> None:
     """Raise BadInput, which names the class of `scheme`, unless `hits` is a valid column for these tokens.
 
-    A scheme that requires the column `special_tokens_mask` must not select special tokens. Without `values`, only shape
-    and dtype are validated.
+    A scheme that requires the column `special_tokens_mask` must not select special tokens, unless its key
+    `mask_special_tokens` is true. Without `values`, only shape and dtype are validated.
 
     >>> special_S = np.array([True, False, False])
     >>> require_hits("a scheme", np.array([0, 1, 2]), special_S)
@@ -33,7 +33,8 @@ def require_hits(scheme: object, hits: Any, special_S: Bools, *, values: bool = 
         raise _invalid(scheme, f"the value {wrong}", f"numbers from 0 to {len(hits)}, the number of tokens", remedy)
     # Schemes without this column treat all tokens alike, e.g. T5's random spans.
     knows_special = "special_tokens_mask" in getattr(scheme, "required_columns", ("special_tokens_mask",))
-    if knows_special and (selected := int(np.count_nonzero(hits[special_S]))):
+    spares_special = knows_special and not getattr(scheme, "mask_special_tokens", False)
+    if spares_special and (selected := int(np.count_nonzero(hits[special_S]))):
         got = f"{selected} selected special token{'s' * (selected > 1)}"
         raise _invalid(scheme, got, "none", 'return 0 where row["special_tokens_mask"] is true')
 

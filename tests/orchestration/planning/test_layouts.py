@@ -15,6 +15,7 @@ from orchestration.planning import DEVICES, ParallelLayout, devices, run_estimat
 from orchestration.planning.layout import layout_of
 from orchestration.planning.search import REFUSED, find_smallest_layout, layout_in_phase, memory_ratio, peak_memory
 from orchestration.planning.timing import DISK, communication_volume, micro_batches, step_seconds
+from preprocessing.collate import collate_unpadded
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.limits import MemoryLimit
 from training.data import Loader
@@ -49,11 +50,11 @@ def test_planned_micro_batch_has_the_sequences_of_the_loader(name: str) -> None:
     demand = workload_of(load(name))
     phase = Phase(seq_length=64, global_batch_size=48, steps=1)
     machine = EngineSettings(micro_batch_tokens=10 * 64)
-    row = {"input_ids": np.arange(64), "labels": np.arange(64)}
+    row = {name: np.arange(64) for name in ("input_ids", "token_type_ids", "labels")}
     if demand.recipe.model.reads_source:
         row |= {"source_input_ids": np.arange(64)}
     loader = Loader({}, (phase,), machine, pad=0, rank=0, world=2)
-    batches = loader._micro([row] * 20, 64, 40)  # type: ignore[list-item]
+    batches = loader._micro(collate_unpadded([row] * 20), 64, 40)
     rows = demand.micro_rows(machine.micro_tokens, phase, 2)
     assert rows == len(batches[0]["lengths"]) == (5 if name in TWO_SIDED else 10)
     layout = layout_of(machine, 2, demand.row_tokens(64), 48)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from preprocessing.masking import EntityMasking, Masking, NgramMasking, SpanMasking, TokenMasking
+from preprocessing.errors import BadInput
+from preprocessing.masking import EntityMasking, Masking, NgramMasking, SpanMasking, TokenMasking, require_hits
 from preprocessing.masking.ngram import ngram_lengths
 from preprocessing.objectives import MaskedLM
 from preprocessing.rng import key
@@ -40,6 +41,15 @@ def test_mask_special_tokens_chooses_special_tokens_as_often_as_others():
     count_S = sum((masking(one, rng) > 0).astype(int) for _ in range(20_000))
     assert stats.chisquare(count_S).pvalue > 0.001
     assert count_S.sum() == 20_000 * 3  # .15 * 20, where all 20 tokens count
+
+
+def test_chosen_special_tokens_are_valid_hits_only_with_mask_special_tokens() -> None:
+    """A run with this key once ended at the first of its sequences that were validated."""
+    special_S = np.array([True, False, False])
+    hits = np.array([1, 0, 2])
+    require_hits(TokenMasking(rounding="stochastic", mask_special_tokens=True), hits, special_S)
+    with pytest.raises(BadInput, match="got 1 selected special token, expected none"):
+        require_hits(TokenMasking(), hits, special_S)
 
 
 def test_sample_alpha_weights_tokens_by_inverse_counts():
