@@ -47,7 +47,7 @@ def _number(
     words: WordCounts, symbol_V: np.ndarray, is_inside_V: np.ndarray, by_place: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the words as IDs of pieces, int32, without symbols that have none, and the bounds of words, int64 [N + 1]."""
-    first_C = np.full(words.symbol_S.max(initial=symbol_V.max()) + 1, -1, np.int32)
+    first_C = np.full(max(int(words.symbol_S.max(initial=0)), int(symbol_V.max())) + 1, -1, np.int32)
     inside_C = first_C.copy() if by_place else first_C
     ids = np.arange(len(symbol_V))
     for table_C, is_one_V in ((first_C, ~is_inside_V), (inside_C, is_inside_V)):

@@ -18,7 +18,6 @@ from preprocessing.tokenization.kernels import grow, kernel, scramble
 
 _BITS: Final = 32  # a pair is left << 32 | right
 _RIGHT: Final = (1 << _BITS) - 1
-_INSIDE: Final = 1  # the node of tokens inside words; node 0 is that of tokens at the start of a word
 
 
 @kernel
@@ -28,18 +27,6 @@ def _slot(key_P: Any, table_T: Any, key: int) -> int:
     while table_T[slot] >= 0 and key_P[table_T[slot]] != key:
         slot = (slot + 1) & (len(table_T) - 1)
     return slot
-
-
-@kernel
-def _insert(key_P: Any, table_T: Any, num: int, key: int, slot: int) -> Any:
-    """Add a key to `num` keys. Return the keys, int64, and the table, int32, of twice the size if it is half full."""
-    key_P = grow(key_P, num + 1)
-    key_P[num], table_T[slot] = key, num
-    if 2 * (num + 1) > len(table_T):
-        table_T = np.full(2 * len(table_T), -1, np.int32)
-        for each in range(num + 1):
-            table_T[_slot(key_P, table_T, key_P[each])] = each
-    return key_P, table_T
 
 
 @kernel
@@ -116,6 +103,158 @@ def _merge_in_word(symbol_S: Any, start: int, stop: int, pair: int, token: int, 
 
 
 @kernel
+def _visit_words(
+    symbol_S: Any,
+    start_N: Any,
+    stop_N: Any,
+    count_N: Any,
+    change_K: Any,
+    sign_K: Any,
+    pair_P: Any,
+    times_P: Any,
+    head_P: Any,
+    visit_P: Any,
+    table_T: Any,
+    word_R: Any,
+    next_R: Any,
+    touched_P: Any,
+    merge: Any,
+    state: Any,
+) -> None:
+    """Apply a merge to the words in a list, and list the words of each pair that arises. Return early if arrays are full.
+
+    `merge`: the pair and its token, or -1 to count the pairs of the words. `state`: first record of the list, or -1;
+    numbers of pairs and of records; first free record; number of touched pairs; number of visits of words.
+    """
+    pair, token = merge
+    head, num_pairs, num_records, free, num_touched, visit = state
+    last_pair = min(len(pair_P), len(table_T) // 2) - len(change_K)
+    last_record = len(word_R) - len(change_K)
+    while head >= 0 and num_pairs <= last_pair and num_records <= last_record:
+        word, following = np.int64(word_R[head]), np.int64(next_R[head])
+        next_R[head], free, head = free, head, following
+        if token < 0:
+            num = _list_pairs(symbol_S, start_N[word], stop_N[word], change_K, sign_K)
+        else:
+            stop, num = _merge_in_word(symbol_S, start_N[word], stop_N[word], pair, token, change_K, sign_K)
+            stop_N[word] = stop
+        visit += 1
+        for change in range(num):
+            slot = _slot(pair_P, table_T, change_K[change])
+            if table_T[slot] < 0:
+                pair_P[num_pairs], table_T[slot] = change_K[change], num_pairs
+                times_P[num_pairs], head_P[num_pairs], visit_P[num_pairs] = 0, -1, 0
+                num_pairs += 1
+            which = np.int64(table_T[slot])
+            times_P[which] += sign_K[change] * count_N[word]
+            if sign_K[change] < 0 or visit_P[which] == visit:
+                continue
+            visit_P[which] = visit  # a word is listed once
+            if head_P[which] < 0:
+                touched_P[num_touched] = which
+                num_touched += 1
+            record = free
+            if record >= 0:
+                free = np.int64(next_R[record])
+            else:
+                record = num_records
+                num_records += 1
+            word_R[record], next_R[record], head_P[which] = word, head_P[which], record
+    state[:] = head, num_pairs, num_records, free, num_touched, visit
+
+
+@kernel
+def _queue_pairs(
+    pair_P: Any, times_P: Any, head_P: Any, touched_P: Any, count_Q: Any, pair_Q: Any, head_Q: Any, queued: int
+) -> int:
+    """Queue the touched pairs with their lists of words. Return the length of the queue."""
+    for which in touched_P:
+        if times_P[which] > 0:
+            count_Q[queued], pair_Q[queued], head_Q[queued] = times_P[which], pair_P[which], head_P[which]
+            _push(count_Q, pair_Q, head_Q, queued)
+            queued += 1
+        head_P[which] = -1
+    return queued
+
+
+@kernel
+def _choose_pair(pair_P: Any, times_P: Any, table_T: Any, count_Q: Any, pair_Q: Any, head_Q: Any, queued: int) -> None:
+    """Queue the first entries again while their counts are not the present ones."""
+    while queued > 0:
+        times = times_P[table_T[_slot(pair_P, table_T, pair_Q[0])]]
+        if count_Q[0] == times:
+            return
+        _pop(count_Q, pair_Q, head_Q, queued - 1)
+        count_Q[queued - 1] = times
+        _push(count_Q, pair_Q, head_Q, queued - 1)
+
+
+@kernel
+def _grow_table(key_P: Any, table_T: Any, num: int, more: int) -> Any:
+    """Return the keys and their table with space for `more` keys."""
+    key_P = grow(key_P, num + more)
+    if 2 * (num + more) > len(table_T):
+        num_slots = len(table_T)
+        while 2 * (num + more) > num_slots:
+            num_slots *= 2
+        table_T = np.full(num_slots, -1, np.int32)
+        for each in range(num):
+            table_T[_slot(key_P, table_T, key_P[each])] = each
+    return key_P, table_T
+
+
+@kernel
+def _start_tree(char_V: Any, is_inside_V: Any) -> Any:
+    """Return the tree of the characters of tokens, with tokens of one character.
+
+    A child of a node has the key node << 32 | character, and 2 plus the number of the key is its own node. Node 0 is the
+    start of words, node 1 the inside of words. Return key_P, table_T, the number of nodes, token_P (the token of a node,
+    or -1), node_V, and char_L with its bounds start_V.
+    """
+    num_tokens, num = len(char_V), 2
+    key_P, table_T = _grow_table(np.empty(0, np.int64), np.full(2, -1, np.int32), 0, 2 * num_tokens)
+    token_P, node_V = np.full(2, -1), np.zeros(num_tokens, np.int64)
+    for token in range(num_tokens):
+        if char_V[token] >= 0:
+            key = np.int64(is_inside_V[token]) << _BITS | np.int64(char_V[token])
+            key_P[num - 2], table_T[_slot(key_P, table_T, key)] = key, num - 2
+            token_P = grow(token_P, num + 1)
+            token_P[num], node_V[token] = token, num
+            num += 1
+    return key_P, table_T, num, token_P, node_V, char_V.copy(), np.arange(num_tokens + 1)
+
+
+@kernel
+def _spell(tree: Any, pair: int, num_tokens: int) -> Any:
+    """Return the tree with the characters of a merged pair, and its token, which is `num_tokens` if it is new."""
+    key_P, table_T, num, token_P, node_V, char_L, start_V = tree
+    left, right = pair >> _BITS, pair & _RIGHT
+    length = start_V[right + 1] - start_V[right]
+    key_P, table_T = _grow_table(key_P, table_T, num, length)
+    token_P = grow(token_P, num + length)
+    node = node_V[left]
+    for at in range(start_V[right], start_V[right + 1]):
+        key = node << _BITS | np.int64(char_L[at])
+        slot = _slot(key_P, table_T, key)
+        if table_T[slot] < 0:
+            key_P[num - 2], table_T[slot], token_P[num] = key, num - 2, -1
+            num += 1
+        node = np.int64(table_T[slot]) + 2
+    token = token_P[node]
+    if token < 0:
+        token = token_P[node] = num_tokens
+        node_V, start_V = grow(node_V, token + 1), grow(start_V, token + 2)
+        node_V[token], at = node, start_V[token]
+        char_L = grow(char_L, at + length + start_V[left + 1] - start_V[left])
+        for part in (left, right):
+            for source in range(start_V[part], start_V[part + 1]):
+                char_L[at] = char_L[source]
+                at += 1
+        start_V[token + 1] = at
+    return (key_P, table_T, num, token_P, node_V, char_L, start_V), token
+
+
+@kernel
 def merge_words(
     symbol_S: Any, start_N: Any, stop_N: Any, count_N: Any, char_V: Any, is_inside_V: Any, max_tokens: int, least: int
 ) -> Any:
@@ -127,130 +266,42 @@ def merge_words(
 
     Return left, right and token ID of each merge, int64 [merges, 3]. An ID can repeat, and so can a pair.
     """
-    num_words, num_tokens = len(start_N), len(char_V)
-    longest = 1
-    for word in range(num_words):
-        longest = max(longest, stop_N[word] - start_N[word])
+    num_words, num_tokens, queued, num_merges = len(start_N), len(char_V), 0, 0
+    longest = max(1, (stop_N - start_N).max()) if num_words else 1
     change_K, sign_K = np.empty(4 * longest, np.int64), np.empty(4 * longest, np.int64)
-
-    # a tree of the characters of tokens: the key of a node is its parent << 32 | character, and its number its key's + 2
-    node_key_P, node_table_T, num_nodes = np.empty(1 << 11, np.int64), np.full(1 << 12, -1, np.int32), 2
-    token_of, node_V = np.full(1 << 11, -1, np.int64), np.empty(num_tokens, np.int64)
-    first_V, char_L, num_chars = np.empty(num_tokens + 1, np.int64), np.empty(num_tokens, np.int32), 0
-    for token in range(num_tokens):
-        first_V[token] = num_chars
-        if char_V[token] >= 0:
-            char_L[num_chars] = char_V[token]
-            num_chars += 1
-            key = np.int64(is_inside_V[token]) << _BITS | np.int64(char_V[token])
-            slot = _slot(node_key_P, node_table_T, key)
-            node_key_P, node_table_T = _insert(node_key_P, node_table_T, num_nodes - 2, key, slot)
-            token_of = grow(token_of, num_nodes + 1)
-            token_of[num_nodes], node_V[token] = token, num_nodes
-            num_nodes += 1
-    first_V[num_tokens] = num_chars
-
-    pair_P, table_T, num_pairs = np.empty(1 << 15, np.int64), np.full(1 << 16, -1, np.int32), 0
-    times_P, head_P = np.empty(1 << 15, np.int64), np.empty(1 << 15, np.int64)
-    visit_P, visit = np.empty(1 << 15, np.int64), 0  # the last visit of a word that listed it for the pair
-    touched, num_touched = np.empty(1 << 10, np.int64), 0
-    count_Q, pair_Q, head_Q = np.empty(1 << 15, np.int64), np.empty(1 << 15, np.int64), np.empty(1 << 15, np.int64)
-    num_queued = 0
-    # the first round visits all words, and all their pairs are new
+    tree = _start_tree(char_V, is_inside_V)
+    pair_P, table_T = _grow_table(np.empty(0, np.int64), np.full(1 << 16, -1, np.int32), 0, 1 << 14)
+    times_P, head_P, visit_P = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    touched_P = np.empty(0, np.int64)
+    count_Q, pair_Q, head_Q = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    merge_M = np.empty((1 << 10, 3), np.int64)
+    # the first list has all words
     word_R, next_R = np.arange(num_words).astype(np.int32), np.arange(-1, num_words - 1).astype(np.int32)
-    num_records, free, head = num_words, -1, num_words - 1
-    merge_M, num_merges, pair, token = np.empty((1 << 10, 3), np.int64), 0, -1, -1
+    merge, state = np.array([-1, -1]), np.array([num_words - 1, 0, num_words, -1, 0, 0])
     while True:
-        while head >= 0:
-            word, following = np.int64(word_R[head]), np.int64(next_R[head])
-            next_R[head], free, head = free, head, following
-            if token < 0:
-                num = _list_pairs(symbol_S, start_N[word], stop_N[word], change_K, sign_K)
-            else:
-                stop_N[word], num = _merge_in_word(
-                    symbol_S, start_N[word], stop_N[word], pair, token, change_K, sign_K
-                )
-            visit += 1
-            for change in range(num):
-                slot = _slot(pair_P, table_T, change_K[change])
-                which = np.int64(table_T[slot])
-                if which < 0:
-                    which = num_pairs
-                    pair_P, table_T = _insert(pair_P, table_T, num_pairs, change_K[change], slot)
-                    num_pairs += 1
-                    times_P, head_P = grow(times_P, num_pairs), grow(head_P, num_pairs)
-                    visit_P = grow(visit_P, num_pairs)
-                    times_P[which], head_P[which], visit_P[which] = 0, -1, 0
-                times_P[which] += sign_K[change] * count_N[word]
-                if sign_K[change] < 0 or visit_P[which] == visit:
-                    continue
-                visit_P[which] = visit
-                if head_P[which] < 0:
-                    touched = grow(touched, num_touched + 1)
-                    touched[num_touched] = which
-                    num_touched += 1
-                record = free
-                if record >= 0:
-                    free = np.int64(next_R[record])
-                else:
-                    record = num_records
-                    num_records += 1
-                    word_R, next_R = grow(word_R, num_records), grow(next_R, num_records)
-                word_R[record], next_R[record], head_P[which] = word, head_P[which], record
-        for which in touched[:num_touched]:
-            if times_P[which] > 0:
-                count_Q, pair_Q = grow(count_Q, num_queued + 1), grow(pair_Q, num_queued + 1)
-                head_Q = grow(head_Q, num_queued + 1)
-                count_Q[num_queued], pair_Q[num_queued] = times_P[which], pair_P[which]
-                head_Q[num_queued] = head_P[which]
-                _push(count_Q, pair_Q, head_Q, num_queued)
-                num_queued += 1
-            head_P[which] = -1
-        num_touched = 0
-
-        while num_queued > 0:
-            times = times_P[table_T[_slot(pair_P, table_T, pair_Q[0])]]
-            if count_Q[0] == times:
-                break
-            _pop(count_Q, pair_Q, head_Q, num_queued - 1)
-            count_Q[num_queued - 1] = times
-            _push(count_Q, pair_Q, head_Q, num_queued - 1)
-        if num_tokens >= max_tokens or num_queued == 0 or count_Q[0] < least:
+        while state[0] >= 0:
+            pair_P, table_T = _grow_table(pair_P, table_T, state[1], 2 * len(change_K))
+            times_P, head_P = grow(times_P, len(pair_P)), grow(head_P, len(pair_P))
+            visit_P, touched_P = grow(visit_P, len(pair_P)), grow(touched_P, len(pair_P))
+            word_R, next_R = grow(word_R, state[2] + len(change_K)), grow(next_R, state[2] + len(change_K))
+            _visit_words(
+                symbol_S, start_N, stop_N, count_N, change_K, sign_K, pair_P, times_P, head_P, visit_P, table_T,
+                word_R, next_R, touched_P, merge, state,
+            )  # fmt: skip
+        count_Q, pair_Q = grow(count_Q, queued + state[4]), grow(pair_Q, queued + state[4])
+        head_Q = grow(head_Q, queued + state[4])
+        queued = _queue_pairs(pair_P, times_P, head_P, touched_P[: state[4]], count_Q, pair_Q, head_Q, queued)
+        state[4] = 0
+        _choose_pair(pair_P, times_P, table_T, count_Q, pair_Q, head_Q, queued)
+        if num_tokens >= max_tokens or queued == 0 or count_Q[0] < least:
             return merge_M[:num_merges]
-        num_queued -= 1
-        _pop(count_Q, pair_Q, head_Q, num_queued)
-        pair, head = pair_Q[num_queued], head_Q[num_queued]
-
-        left, right = pair >> _BITS, pair & _RIGHT
-        node = node_V[left]
-        for at in range(first_V[right], first_V[right + 1]):
-            key = node << _BITS | np.int64(char_L[at])
-            slot = _slot(node_key_P, node_table_T, key)
-            if node_table_T[slot] < 0:
-                node_key_P, node_table_T = _insert(node_key_P, node_table_T, num_nodes - 2, key, slot)
-                token_of = grow(token_of, num_nodes + 1)
-                token_of[num_nodes] = -1
-                num_nodes += 1
-                node = num_nodes - 1
-            else:
-                node = np.int64(node_table_T[slot]) + 2
-        token = token_of[node]
-        if token < 0:
-            token = num_tokens
-            num_tokens += 1
-            token_of[node] = token
-            node_V, first_V = grow(node_V, num_tokens), grow(first_V, num_tokens + 1)
-            node_V[token] = node
-            length = first_V[left + 1] - first_V[left]
-            char_L = grow(char_L, num_chars + length + first_V[right + 1] - first_V[right])
-            for source in (left, right):
-                for at in range(first_V[source], first_V[source + 1]):
-                    char_L[num_chars] = char_L[at]
-                    num_chars += 1
-            first_V[num_tokens] = num_chars
+        queued -= 1
+        _pop(count_Q, pair_Q, head_Q, queued)
+        pair, state[0] = pair_Q[queued], head_Q[queued]
+        tree, token = _spell(tree, pair, num_tokens)
+        num_tokens = max(num_tokens, token + 1)
+        merge[:] = pair, token
         if num_merges == len(merge_M):
-            more = np.empty((2 * num_merges, 3), np.int64)
-            more[:num_merges] = merge_M
-            merge_M = more
-        merge_M[num_merges, 0], merge_M[num_merges, 1], merge_M[num_merges, 2] = left, right, token
+            merge_M = np.concatenate((merge_M, np.empty_like(merge_M)))
+        merge_M[num_merges, 0], merge_M[num_merges, 1], merge_M[num_merges, 2] = pair >> _BITS, pair & _RIGHT, token
         num_merges += 1

@@ -76,9 +76,9 @@ def count_bert_words(
             byte_B = characters.add(text)
         if ordered := characters.normalize_ordered(text):
             byte_B = characters.add(ordered)
-        words = word_kernels.count_bert_words(byte_B, characters.out_C, characters.item_K, times_C, words)
+        words = word_kernels.count_bert_words(byte_B, characters.out_C, characters.item_K, times_C, *words)
     codes = times_C.nonzero()[0]
-    return _found(words), dict(zip(map(chr, codes.tolist()), times_C[codes].tolist(), strict=True))
+    return _found(*words), dict(zip(map(chr, codes.tolist()), times_C[codes].tolist(), strict=True))
 
 
 def count_gpt2_words(
@@ -93,11 +93,11 @@ def count_gpt2_words(
     characters = _GPT2Characters(run_kind)
     words = _no_words(np.uint8)
     for batch in _batches(texts):
-        byte_B, stop_D = characters.add(batch)
+        byte_B, end_D = characters.add(batch)
         if word_kernels.longest_run(byte_B, characters.run_C) > longest:
-            byte_B, stop_D = characters.add([part for text in batch for part in shorten(text)])
-        words = word_kernels.count_gpt2_words(byte_B, stop_D, characters.kind_C, words)
-    return _found(words)
+            byte_B, end_D = characters.add([part for text in batch for part in shorten(text)])
+        words = word_kernels.count_gpt2_words(byte_B, end_D, characters.kind_C, *words)
+    return _found(*words)
 
 
 class _BertCharacters:
@@ -210,19 +210,12 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _no_words(dtype: npt.DTypeLike) -> tuple[Any, ...]:
-    """Return the state of the kernels before the first word."""
-    slots = 1 << 16
-    return (
-        np.empty(8 * slots, dtype),
-        np.zeros(slots, np.int64),
-        np.empty(slots, np.int64),
-        np.empty(slots, np.uint64),
-        np.full(slots, -1, np.int32),
-        0,
-    )
+def _no_words(dtype: npt.DTypeLike) -> tuple[tuple[npt.NDArray[Any], ...], int]:
+    """Return the arrays of the kernels before the first word, and the number of words."""
+    slots, types = 1 << 16, (dtype, np.int64, np.int64, np.uint64)
+    return (*(np.zeros(slots, each) for each in types), np.full(slots, -1, np.int32)), 0
 
 
-def _found(words: tuple[Any, ...]) -> WordCounts:
-    symbol_S, start_N, count_N, _, _, num = words
+def _found(words: tuple[npt.NDArray[Any], ...], num: int) -> WordCounts:
+    symbol_S, start_N, count_N, *_ = words
     return WordCounts(symbol_S[: start_N[num]], start_N[: num + 1], count_N[:num])

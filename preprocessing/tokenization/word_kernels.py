@@ -13,6 +13,7 @@ from preprocessing.tokenization.kernels import grow, kernel, scramble
 CHARACTER: Final = (1 << 21) - 1  # mask of the code point in a value of out_C
 PUNCTUATION: Final = 1 << 21  # flag in out_C: the character is a word
 REMOVED, SPACE, SEQUENCE = -1, -2, -3  # values of out_C; SEQUENCE - k: several characters, from item_K[k]
+_MORE: Final = 1 << 14  # words and symbols for which there is space when a kernel starts to count
 LETTER, DIGIT, MARK, WHITE = 1, 2, 3, 4  # kinds of characters in GPT-2's pattern
 
 
@@ -74,9 +75,8 @@ def _hash_word(symbol_S: Any, start: int, stop: int) -> Any:
 
 
 @kernel
-def _find_word(words: Any, hash: Any, start: int, stop: int) -> int:
+def _find_word(symbol_S: Any, start_N: Any, hash_N: Any, table_T: Any, hash: Any, start: int, stop: int) -> int:
     """Return the number of the word that symbols have from start to stop, or -1 - slot if it is new."""
-    symbol_S, start_N, _, hash_N, table_T, _ = words
     slot = np.int64(hash & np.uint64(len(table_T) - 1))
     while table_T[slot] >= 0:
         word = np.int64(table_T[slot])
@@ -92,71 +92,87 @@ def _find_word(words: Any, hash: Any, start: int, stop: int) -> int:
 
 
 @kernel
-def _add_word(words: Any, hash: Any, stop: int, slot: int) -> Any:
-    """Return the words with a new one, whose symbols end at stop."""
-    symbol_S, start_N, count_N, hash_N, table_T, num = words
-    start_N, count_N, hash_N = grow(start_N, num + 2), grow(count_N, num + 1), grow(hash_N, num + 1)
-    start_N[num + 1], count_N[num], hash_N[num], table_T[slot] = stop, 1, hash, num
-    num += 1
-    if 2 * num > len(table_T):
-        table_T = np.full(2 * len(table_T), -1, np.int32)
+def _grow_words(
+    symbol_S: Any, start_N: Any, count_N: Any, hash_N: Any, table_T: Any, num: int, stop: int, more: int
+) -> Any:
+    """Return the arrays with space for `more` words and symbols.
+
+    A kernel that counts returns when they are full: one that replaced arrays in its loop would take four times as long.
+    """
+    if 2 * (num + more) > len(table_T):
+        table_T = np.full(4 * max(len(table_T), more), -1, np.int32)
         for word in range(num):
             slot = np.int64(hash_N[word] & np.uint64(len(table_T) - 1))
             while table_T[slot] >= 0:
                 slot = (slot + 1) & (len(table_T) - 1)
             table_T[slot] = word
-    return symbol_S, start_N, count_N, hash_N, table_T, num
+    start_N, count_N, hash_N = grow(start_N, num + more + 1), grow(count_N, num + more), grow(hash_N, num + more)
+    return grow(symbol_S, stop + more), start_N, count_N, hash_N, table_T
 
 
 @kernel
-def count_bert_words(byte_B: Any, out_C: Any, item_K: Any, times_C: Any, words: Any) -> Any:
-    """Count the words of UTF-8 as BERT splits it, and its characters in times_C. The last byte must be white space.
-
-    Sources: BasicTokenizer of google-research/bert; BertNormalizer and BertPreTokenizer of `tokenizers`.
-
-    `out_C`, int32: what the normalizer makes of a character. `item_K`, int32: the results of characters that become
-    several; REMOVED ends each. `words`: symbol_S int32, start_N int64, count_N int64, hash_N uint64, table_T int32, and
-    the number of words; symbols are code points.
-    """
-    start = words[1][words[5]]
-    stop, at, item = start, 0, -1
-    while at < len(byte_B):
-        if item >= 0:
-            item += 1
-            out = item_K[item]
-            if out == REMOVED:
-                item = -1
-                continue
-        else:
+def _count_bert_words(
+    byte_B: Any,
+    out_C: Any,
+    item_K: Any,
+    times_C: Any,
+    symbol_S: Any,
+    start_N: Any,
+    count_N: Any,
+    hash_N: Any,
+    table_T: Any,
+    state: Any,
+) -> None:
+    at, item, stop, num = state
+    last_symbol, last_word = len(symbol_S) - 1, min(len(count_N), len(table_T) // 2) - 1
+    while at < len(byte_B) and stop < last_symbol and num < last_word:
+        if item < 0:
             code, size = _decode(byte_B, at)
             at += size
             times_C[code] += 1
             out = out_C[code]
             if out <= SEQUENCE:
                 item = SEQUENCE - out
-                out = item_K[item]
-        if stop >= len(words[0]):
-            words = grow(words[0], stop + 1), words[1], words[2], words[3], words[4], words[5]
+        if item >= 0:
+            out = item_K[item]
+            item = item + 1 if out != REMOVED else -1
         if 0 <= out < PUNCTUATION:
-            words[0][stop] = out
+            symbol_S[stop] = out
             stop += 1
             continue
         while out != REMOVED:
+            start = start_N[num]
             if stop > start:
-                hash = _hash_word(words[0], start, stop)
-                word = _find_word(words, hash, start, stop)
+                hash = _hash_word(symbol_S, start, stop)
+                word = _find_word(symbol_S, start_N, hash_N, table_T, hash, start, stop)
                 if word >= 0:
-                    words[2][word] += 1
+                    count_N[word] += 1
+                    stop = start
                 else:
-                    words = _add_word(words, hash, stop, -1 - word)
-                    start = stop
-                    if stop >= len(words[0]):
-                        words = grow(words[0], stop + 1), words[1], words[2], words[3], words[4], words[5]
-                stop = start
-            if out < PUNCTUATION:
+                    start_N[num + 1], count_N[num], hash_N[num], table_T[-1 - word] = stop, 1, hash, num
+                    num += 1
+            if out == SPACE:
                 break
-            words[0][start], stop, out = out & CHARACTER, start + 1, SPACE
-    return words
+            symbol_S[stop], out = out & CHARACTER, SPACE
+            stop += 1
+    state[:] = at, item, stop, num
+
+
+@kernel
+def count_bert_words(byte_B: Any, out_C: Any, item_K: Any, times_C: Any, words: Any, num: int) -> Any:
+    """Count the words of UTF-8 as BERT splits it, and its characters in times_C. The last byte must be white space.
+
+    Sources: BasicTokenizer of google-research/bert; BertNormalizer and BertPreTokenizer of `tokenizers`.
+
+    `out_C`, int32: what the normalizer makes of a character. `item_K`, int32: the results of characters that become
+    several; REMOVED ends each. `words`: symbol_S int32, start_N int64, count_N int64, hash_N uint64 and table_T int32,
+    of `num` words; symbols are code points. Return the words and their number.
+    """
+    state = np.array([0, -1, words[1][num], num])  # next byte, next item or -1, end of the symbols, number of words
+    while state[0] < len(byte_B):
+        words = _grow_words(*words, state[3], state[2], _MORE)
+        _count_bert_words(byte_B, out_C, item_K, times_C, *words, state)
+    return words, state[3]
 
 
 @kernel
@@ -196,28 +212,44 @@ def _gpt2_word_end(byte_B: Any, at: int, stop: int, kind_C: Any) -> int:
 
 
 @kernel
-def count_gpt2_words(byte_B: Any, stop_D: Any, kind_C: Any, words: Any) -> Any:
-    r"""Count the words of UTF-8 texts, which end at stop_D, as GPT-2's pattern splits them.
+def _count_gpt2_words(
+    byte_B: Any, end_D: Any, kind_C: Any, symbol_S: Any, start_N: Any, count_N: Any, hash_N: Any, table_T: Any, state: Any
+) -> None:
+    at, text, more, num = state
+    last_word = min(len(count_N), len(table_T) // 2) - 1
+    while text < len(end_D) and num < last_word:
+        end = end_D[text]
+        if at == end:
+            text += 1
+            continue
+        start, stop = start_N[num], start_N[num] + _gpt2_word_end(byte_B, at, end, kind_C) - at
+        if stop > len(symbol_S):
+            more = stop - start
+            break
+        for offset in range(stop - start):
+            symbol_S[start + offset] = byte_B[at + offset]
+        at += stop - start
+        hash = _hash_word(symbol_S, start, stop)
+        word = _find_word(symbol_S, start_N, hash_N, table_T, hash, start, stop)
+        if word >= 0:
+            count_N[word] += 1
+        else:
+            start_N[num + 1], count_N[num], hash_N[num], table_T[-1 - word] = stop, 1, hash, num
+            num += 1
+    state[:] = at, text, more, num
+
+
+@kernel
+def count_gpt2_words(byte_B: Any, end_D: Any, kind_C: Any, words: Any, num: int) -> Any:
+    r"""Count the words of UTF-8 texts, which end at end_D, as GPT-2's pattern splits them.
 
     Source: encoder.py of openai/gpt-2: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 
-    `kind_C`, uint8: LETTER, DIGIT, MARK or WHITE. `words`: as in count_bert_words; symbols are bytes, uint8.
+    `kind_C`, uint8: LETTER, DIGIT, MARK or WHITE. `words`, `num`: as in count_bert_words; symbols are bytes, uint8.
+    Return the words and their number.
     """
-    start, at = words[1][words[5]], 0
-    for stop in stop_D:
-        while at < stop:
-            end = _gpt2_word_end(byte_B, at, stop, kind_C)
-            length = end - at
-            if start + length > len(words[0]):
-                words = grow(words[0], start + length), words[1], words[2], words[3], words[4], words[5]
-            for offset in range(length):
-                words[0][start + offset] = byte_B[at + offset]
-            hash = _hash_word(words[0], start, start + length)
-            word = _find_word(words, hash, start, start + length)
-            if word >= 0:
-                words[2][word] += 1
-            else:
-                words = _add_word(words, hash, start + length, -1 - word)
-                start += length
-            at = end
-    return words
+    state = np.array([0, 0, 0, num])  # next byte, its text, symbols for which there must be space, number of words
+    while state[1] < len(end_D):
+        words = _grow_words(*words, state[3], words[1][state[3]], max(_MORE, state[2]))
+        _count_gpt2_words(byte_B, end_D, kind_C, *words, state)
+    return words, state[3]
