@@ -21,18 +21,9 @@ def merge_pieces(
     symbol_V = np.array(symbols, np.int32)
     is_inside_V = np.array([bool(prefix) and len(piece) > 1 and piece.startswith(prefix) for piece in pieces])
     symbol_S, bound_N = _number(words, symbol_V, is_inside_V, bool(prefix))
-    start_N, stop_N = bound_N[:-1], bound_N[1:]
-    is_pair_N = stop_N - start_N > 1
-    merge_M = merge_words(
-        symbol_S,
-        start_N[is_pair_N],
-        stop_N[is_pair_N],
-        words.count_N[is_pair_N],
-        symbol_V,
-        is_inside_V,
-        max_pieces,
-        least,
-    )
+    word_N = np.stack([bound_N[:-1], bound_N[1:], words.count_N], axis=1)
+    word_N = word_N[word_N[:, 1] - word_N[:, 0] > 1]
+    merge_M = merge_words(symbol_S, word_N, symbol_V, is_inside_V, max_pieces, least)
     found, pairs = list(pieces), dict[tuple[str, str], None]()
     for left, right, id in merge_M.tolist():
         if id == len(found):

@@ -18,15 +18,36 @@ from preprocessing.tokenization.kernels import grow, kernel, scramble
 
 _BITS: Final = 32  # a pair is left << 32 | right
 _RIGHT: Final = (1 << _BITS) - 1
+# Facts of pairs: the pair, its count, the first record of the words listed in this round or -1, the last visit of a word
+# that listed it. The facts of a pair are beside each other, because to fetch them from memory is most of the time.
+_KEY, _TIMES, _HEAD, _VISIT = 0, 1, 2, 3
+_STOP: Final = 1  # facts of words: start and stop of their symbols, and how often they occur
 
 
 @kernel
-def _slot(key_P: Any, table_T: Any, key: int) -> int:
-    """Return the slot of a key, or the free slot in which it belongs."""
+def _slot(fact_P: Any, table_T: Any, key: int) -> int:
+    """Return the slot of a key, which is the first fact of each row, or the free slot in which it belongs."""
     slot = np.int64(scramble(np.uint64(key)) & np.uint64(len(table_T) - 1))
-    while table_T[slot] >= 0 and key_P[table_T[slot]] != key:
+    while table_T[slot] >= 0 and fact_P[table_T[slot], _KEY] != key:
         slot = (slot + 1) & (len(table_T) - 1)
     return slot
+
+
+@kernel
+def _grow_table(fact_P: Any, table_T: Any, num: int, more: int) -> Any:
+    """Return the facts and their table with space for `more` rows."""
+    if num + more > len(fact_P):
+        longer = np.empty((2 * (num + more), fact_P.shape[1]), np.int64)
+        longer[:num] = fact_P[:num]
+        fact_P = longer
+    if 2 * (num + more) > len(table_T):
+        num_slots = len(table_T)
+        while 2 * (num + more) > num_slots:
+            num_slots *= 2
+        table_T = np.full(num_slots, -1, np.int32)
+        for each in range(num):
+            table_T[_slot(fact_P, table_T, fact_P[each, _KEY])] = each
+    return fact_P, table_T
 
 
 @kernel
@@ -105,15 +126,10 @@ def _merge_in_word(symbol_S: Any, start: int, stop: int, pair: int, token: int, 
 @kernel
 def _visit_words(
     symbol_S: Any,
-    start_N: Any,
-    stop_N: Any,
-    count_N: Any,
+    word_N: Any,
     change_K: Any,
     sign_K: Any,
     pair_P: Any,
-    times_P: Any,
-    head_P: Any,
-    visit_P: Any,
     table_T: Any,
     word_R: Any,
     next_R: Any,
@@ -133,24 +149,26 @@ def _visit_words(
     while head >= 0 and num_pairs <= last_pair and num_records <= last_record:
         word, following = np.int64(word_R[head]), np.int64(next_R[head])
         next_R[head], free, head = free, head, following
+        start, stop, count = word_N[word]
         if token < 0:
-            num = _list_pairs(symbol_S, start_N[word], stop_N[word], change_K, sign_K)
+            num = _list_pairs(symbol_S, start, stop, change_K, sign_K)
         else:
-            stop, num = _merge_in_word(symbol_S, start_N[word], stop_N[word], pair, token, change_K, sign_K)
-            stop_N[word] = stop
+            stop, num = _merge_in_word(symbol_S, start, stop, pair, token, change_K, sign_K)
+            word_N[word, _STOP] = stop
         visit += 1
         for change in range(num):
             slot = _slot(pair_P, table_T, change_K[change])
             if table_T[slot] < 0:
-                pair_P[num_pairs], table_T[slot] = change_K[change], num_pairs
-                times_P[num_pairs], head_P[num_pairs], visit_P[num_pairs] = 0, -1, 0
+                row = pair_P[num_pairs]
+                row[_KEY], row[_TIMES], row[_HEAD], row[_VISIT], table_T[slot] = change_K[change], 0, -1, 0, num_pairs
                 num_pairs += 1
             which = np.int64(table_T[slot])
-            times_P[which] += sign_K[change] * count_N[word]
-            if sign_K[change] < 0 or visit_P[which] == visit:
+            row = pair_P[which]
+            row[_TIMES] += sign_K[change] * count
+            if sign_K[change] < 0 or row[_VISIT] == visit:
                 continue
-            visit_P[which] = visit  # a word is listed once
-            if head_P[which] < 0:
+            row[_VISIT] = visit  # a word is listed once
+            if row[_HEAD] < 0:
                 touched_P[num_touched] = which
                 num_touched += 1
             record = free
@@ -159,29 +177,28 @@ def _visit_words(
             else:
                 record = num_records
                 num_records += 1
-            word_R[record], next_R[record], head_P[which] = word, head_P[which], record
+            word_R[record], next_R[record], row[_HEAD] = word, row[_HEAD], record
     state[:] = head, num_pairs, num_records, free, num_touched, visit
 
 
 @kernel
-def _queue_pairs(
-    pair_P: Any, times_P: Any, head_P: Any, touched_P: Any, count_Q: Any, pair_Q: Any, head_Q: Any, queued: int
-) -> int:
+def _queue_pairs(pair_P: Any, touched_P: Any, count_Q: Any, pair_Q: Any, head_Q: Any, queued: int) -> int:
     """Queue the touched pairs with their lists of words. Return the length of the queue."""
     for which in touched_P:
-        if times_P[which] > 0:
-            count_Q[queued], pair_Q[queued], head_Q[queued] = times_P[which], pair_P[which], head_P[which]
+        row = pair_P[which]
+        if row[_TIMES] > 0:
+            count_Q[queued], pair_Q[queued], head_Q[queued] = row[_TIMES], row[_KEY], row[_HEAD]
             _push(count_Q, pair_Q, head_Q, queued)
             queued += 1
-        head_P[which] = -1
+        row[_HEAD] = -1
     return queued
 
 
 @kernel
-def _choose_pair(pair_P: Any, times_P: Any, table_T: Any, count_Q: Any, pair_Q: Any, head_Q: Any, queued: int) -> None:
+def _choose_pair(pair_P: Any, table_T: Any, count_Q: Any, pair_Q: Any, head_Q: Any, queued: int) -> None:
     """Queue the first entries again while their counts are not the present ones."""
     while queued > 0:
-        times = times_P[table_T[_slot(pair_P, table_T, pair_Q[0])]]
+        times = pair_P[table_T[_slot(pair_P, table_T, pair_Q[0])], _TIMES]
         if count_Q[0] == times:
             return
         _pop(count_Q, pair_Q, head_Q, queued - 1)
@@ -190,54 +207,40 @@ def _choose_pair(pair_P: Any, times_P: Any, table_T: Any, count_Q: Any, pair_Q: 
 
 
 @kernel
-def _grow_table(key_P: Any, table_T: Any, num: int, more: int) -> Any:
-    """Return the keys and their table with space for `more` keys."""
-    key_P = grow(key_P, num + more)
-    if 2 * (num + more) > len(table_T):
-        num_slots = len(table_T)
-        while 2 * (num + more) > num_slots:
-            num_slots *= 2
-        table_T = np.full(num_slots, -1, np.int32)
-        for each in range(num):
-            table_T[_slot(key_P, table_T, key_P[each])] = each
-    return key_P, table_T
-
-
-@kernel
 def _start_tree(char_V: Any, is_inside_V: Any) -> Any:
     """Return the tree of the characters of tokens, with tokens of one character.
 
     A child of a node has the key node << 32 | character, and 2 plus the number of the key is its own node. Node 0 is the
-    start of words, node 1 the inside of words. Return key_P, table_T, the number of nodes, token_P (the token of a node,
+    start of words, node 1 the inside of words. Return node_P, table_T, the number of nodes, token_P (the token of a node,
     or -1), node_V, and char_L with its bounds start_V.
     """
     num_tokens, num = len(char_V), 2
-    key_P, table_T = _grow_table(np.empty(0, np.int64), np.full(2, -1, np.int32), 0, 2 * num_tokens)
+    node_P, table_T = _grow_table(np.empty((0, 1), np.int64), np.full(2, -1, np.int32), 0, 2 * num_tokens)
     token_P, node_V = np.full(2, -1), np.zeros(num_tokens, np.int64)
     for token in range(num_tokens):
         if char_V[token] >= 0:
             key = np.int64(is_inside_V[token]) << _BITS | np.int64(char_V[token])
-            key_P[num - 2], table_T[_slot(key_P, table_T, key)] = key, num - 2
+            node_P[num - 2, _KEY], table_T[_slot(node_P, table_T, key)] = key, num - 2
             token_P = grow(token_P, num + 1)
             token_P[num], node_V[token] = token, num
             num += 1
-    return key_P, table_T, num, token_P, node_V, char_V.copy(), np.arange(num_tokens + 1)
+    return node_P, table_T, num, token_P, node_V, char_V.copy(), np.arange(num_tokens + 1)
 
 
 @kernel
 def _spell(tree: Any, pair: int, num_tokens: int) -> Any:
     """Return the tree with the characters of a merged pair, and its token, which is `num_tokens` if it is new."""
-    key_P, table_T, num, token_P, node_V, char_L, start_V = tree
+    node_P, table_T, num, token_P, node_V, char_L, start_V = tree
     left, right = pair >> _BITS, pair & _RIGHT
     length = start_V[right + 1] - start_V[right]
-    key_P, table_T = _grow_table(key_P, table_T, num, length)
+    node_P, table_T = _grow_table(node_P, table_T, num, length)
     token_P = grow(token_P, num + length)
     node = node_V[left]
     for at in range(start_V[right], start_V[right + 1]):
         key = node << _BITS | np.int64(char_L[at])
-        slot = _slot(key_P, table_T, key)
+        slot = _slot(node_P, table_T, key)
         if table_T[slot] < 0:
-            key_P[num - 2], table_T[slot], token_P[num] = key, num - 2, -1
+            node_P[num - 2, _KEY], table_T[slot], token_P[num] = key, num - 2, -1
             num += 1
         node = np.int64(table_T[slot]) + 2
     token = token_P[node]
@@ -251,29 +254,26 @@ def _spell(tree: Any, pair: int, num_tokens: int) -> Any:
                 char_L[at] = char_L[source]
                 at += 1
         start_V[token + 1] = at
-    return (key_P, table_T, num, token_P, node_V, char_L, start_V), token
+    return (node_P, table_T, num, token_P, node_V, char_L, start_V), token
 
 
 @kernel
-def merge_words(
-    symbol_S: Any, start_N: Any, stop_N: Any, count_N: Any, char_V: Any, is_inside_V: Any, max_tokens: int, least: int
-) -> Any:
+def merge_words(symbol_S: Any, word_N: Any, char_V: Any, is_inside_V: Any, max_tokens: int, least: int) -> Any:
     """Merge pairs of symbols until there are `max_tokens` tokens, or no pair occurs `least` times, which is at least 1.
 
-    `symbol_S`, int32: the words as token IDs. `start_N`, `stop_N`, int64: where they are in it. `count_N`, int64: how
-    often they occur. `symbol_S` and `stop_N` are overwritten. `char_V`, int32: the character of each first token, or -1.
-    `is_inside_V`, bool: whether the token is one inside words.
+    `symbol_S`, int32: the words as token IDs. `word_N`, int64 [N, 3]: where each starts and stops, and how often it
+    occurs. Both are overwritten. `char_V`, int32: the character of each first token, or -1. `is_inside_V`, bool: whether
+    the token is one inside words.
 
     Return left, right and token ID of each merge, int64 [merges, 3]. An ID can repeat, and so can a pair.
     """
-    num_words, num_tokens, queued, num_merges = len(start_N), len(char_V), 0, 0
-    longest = max(1, (stop_N - start_N).max()) if num_words else 1
+    num_words, num_tokens, queued, num_merges = len(word_N), len(char_V), 0, 0
+    longest = max(1, (word_N[:, 1] - word_N[:, 0]).max()) if num_words else 1
     change_K, sign_K = np.empty(4 * longest, np.int64), np.empty(4 * longest, np.int64)
     tree = _start_tree(char_V, is_inside_V)
-    pair_P, table_T = _grow_table(np.empty(0, np.int64), np.full(1 << 16, -1, np.int32), 0, 1 << 14)
-    times_P, head_P, visit_P = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
-    touched_P = np.empty(0, np.int64)
-    count_Q, pair_Q, head_Q = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+    pair_P, table_T = _grow_table(np.empty((0, 4), np.int64), np.full(1 << 16, -1, np.int32), 0, 1 << 14)
+    touched_P, count_Q = np.empty(1 << 14, np.int64), np.empty(1 << 14, np.int64)
+    pair_Q, head_Q = np.empty(1 << 14, np.int64), np.empty(1 << 14, np.int64)
     merge_M = np.empty((1 << 10, 3), np.int64)
     # the first list has all words
     word_R, next_R = np.arange(num_words).astype(np.int32), np.arange(-1, num_words - 1).astype(np.int32)
@@ -281,18 +281,16 @@ def merge_words(
     while True:
         while state[0] >= 0:
             pair_P, table_T = _grow_table(pair_P, table_T, state[1], 2 * len(change_K))
-            times_P, head_P = grow(times_P, len(pair_P)), grow(head_P, len(pair_P))
-            visit_P, touched_P = grow(visit_P, len(pair_P)), grow(touched_P, len(pair_P))
+            touched_P = grow(touched_P, len(pair_P))
             word_R, next_R = grow(word_R, state[2] + len(change_K)), grow(next_R, state[2] + len(change_K))
             _visit_words(
-                symbol_S, start_N, stop_N, count_N, change_K, sign_K, pair_P, times_P, head_P, visit_P, table_T,
-                word_R, next_R, touched_P, merge, state,
-            )  # fmt: skip
-        count_Q, pair_Q = grow(count_Q, queued + state[4]), grow(pair_Q, queued + state[4])
-        head_Q = grow(head_Q, queued + state[4])
-        queued = _queue_pairs(pair_P, times_P, head_P, touched_P[: state[4]], count_Q, pair_Q, head_Q, queued)
+                symbol_S, word_N, change_K, sign_K, pair_P, table_T, word_R, next_R, touched_P, merge, state
+            )
+        more = queued + state[4]
+        count_Q, pair_Q, head_Q = grow(count_Q, more), grow(pair_Q, more), grow(head_Q, more)
+        queued = _queue_pairs(pair_P, touched_P[: state[4]], count_Q, pair_Q, head_Q, queued)
         state[4] = 0
-        _choose_pair(pair_P, times_P, table_T, count_Q, pair_Q, head_Q, queued)
+        _choose_pair(pair_P, table_T, count_Q, pair_Q, head_Q, queued)
         if num_tokens >= max_tokens or queued == 0 or count_Q[0] < least:
             return merge_M[:num_merges]
         queued -= 1

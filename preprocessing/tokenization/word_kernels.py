@@ -70,20 +70,21 @@ def _hash_word(symbol_S: Any, start: int, stop: int) -> Any:
     hash = np.uint64(stop - start)
     for at in range(start, stop):
         hash = (hash ^ np.uint64(symbol_S[at])) * np.uint64(0x9E3779B97F4A7C15)
-        hash ^= hash >> np.uint64(32)
     return scramble(hash)
 
 
 @kernel
-def _find_word(symbol_S: Any, start_N: Any, hash_N: Any, table_T: Any, hash: Any, start: int, stop: int) -> int:
-    """Return the number of the word that symbols have from start to stop, or -1 - slot if it is new."""
+def _find_word(
+    text_B: Any, start: int, stop: int, hash: Any, symbol_S: Any, start_N: Any, hash_N: Any, table_T: Any
+) -> int:
+    """Return the number of the word that the text has from start to stop, or -1 - slot if it is new."""
     slot = np.int64(hash & np.uint64(len(table_T) - 1))
     while table_T[slot] >= 0:
         word = np.int64(table_T[slot])
         first = start_N[word]
         if hash_N[word] == hash and start_N[word + 1] - first == stop - start:
             at = 0
-            while at < stop - start and symbol_S[first + at] == symbol_S[start + at]:
+            while at < stop - start and symbol_S[first + at] == text_B[start + at]:
                 at += 1
             if at == stop - start:
                 return word
@@ -144,7 +145,7 @@ def _count_bert_words(
             start = start_N[num]
             if stop > start:
                 hash = _hash_word(symbol_S, start, stop)
-                word = _find_word(symbol_S, start_N, hash_N, table_T, hash, start, stop)
+                word = _find_word(symbol_S, start, stop, hash, symbol_S, start_N, hash_N, table_T)
                 if word >= 0:
                     count_N[word] += 1
                     stop = start
@@ -222,20 +223,19 @@ def _count_gpt2_words(
         if at == end:
             text += 1
             continue
-        start, stop = start_N[num], start_N[num] + _gpt2_word_end(byte_B, at, end, kind_C) - at
-        if stop > len(symbol_S):
-            more = stop - start
-            break
-        for offset in range(stop - start):
-            symbol_S[start + offset] = byte_B[at + offset]
-        at += stop - start
-        hash = _hash_word(symbol_S, start, stop)
-        word = _find_word(symbol_S, start_N, hash_N, table_T, hash, start, stop)
+        stop = _gpt2_word_end(byte_B, at, end, kind_C)
+        hash = _hash_word(byte_B, at, stop)
+        word = _find_word(byte_B, at, stop, hash, symbol_S, start_N, hash_N, table_T)
         if word >= 0:
             count_N[word] += 1
         else:
-            start_N[num + 1], count_N[num], hash_N[num], table_T[-1 - word] = stop, 1, hash, num
+            start, more = start_N[num], stop - at
+            if start + more > len(symbol_S):
+                break
+            symbol_S[start : start + more] = byte_B[at:stop]
+            start_N[num + 1], count_N[num], hash_N[num], table_T[-1 - word] = start + more, 1, hash, num
             num += 1
+        at = stop
     state[:] = at, text, more, num
 
 
@@ -248,7 +248,7 @@ def count_gpt2_words(byte_B: Any, end_D: Any, kind_C: Any, words: Any, num: int)
     `kind_C`, uint8: LETTER, DIGIT, MARK or WHITE. `words`, `num`: as in count_bert_words; symbols are bytes, uint8.
     Return the words and their number.
     """
-    state = np.array([0, 0, 0, num])  # next byte, its text, symbols for which there must be space, number of words
+    state = np.array([0, 0, 0, num])  # next byte, its text, symbols of the last new word, number of words
     while state[1] < len(end_D):
         words = _grow_words(*words, state[3], words[1][state[3]], max(_MORE, state[2]))
         _count_gpt2_words(byte_B, end_D, kind_C, *words, state)
