@@ -149,7 +149,7 @@ def _visit_words(
     while head >= 0 and num_pairs <= last_pair and num_records <= last_record:
         word, following = np.int64(word_R[head]), np.int64(next_R[head])
         next_R[head], free, head = free, head, following
-        start, stop, count = word_N[word]
+        start, stop, count = word_N[word, 0], word_N[word, _STOP], word_N[word, 2]
         if token < 0:
             num = _list_pairs(symbol_S, start, stop, change_K, sign_K)
         else:
@@ -159,16 +159,15 @@ def _visit_words(
         for change in range(num):
             slot = _slot(pair_P, table_T, change_K[change])
             if table_T[slot] < 0:
-                row = pair_P[num_pairs]
-                row[_KEY], row[_TIMES], row[_HEAD], row[_VISIT], table_T[slot] = change_K[change], 0, -1, 0, num_pairs
+                pair_P[num_pairs, _KEY], pair_P[num_pairs, _TIMES], table_T[slot] = change_K[change], 0, num_pairs
+                pair_P[num_pairs, _HEAD], pair_P[num_pairs, _VISIT] = -1, 0
                 num_pairs += 1
             which = np.int64(table_T[slot])
-            row = pair_P[which]
-            row[_TIMES] += sign_K[change] * count
-            if sign_K[change] < 0 or row[_VISIT] == visit:
+            pair_P[which, _TIMES] += sign_K[change] * count
+            if sign_K[change] < 0 or pair_P[which, _VISIT] == visit:
                 continue
-            row[_VISIT] = visit  # a word is listed once
-            if row[_HEAD] < 0:
+            pair_P[which, _VISIT] = visit  # a word is listed once
+            if pair_P[which, _HEAD] < 0:
                 touched_P[num_touched] = which
                 num_touched += 1
             record = free
@@ -177,7 +176,7 @@ def _visit_words(
             else:
                 record = num_records
                 num_records += 1
-            word_R[record], next_R[record], row[_HEAD] = word, row[_HEAD], record
+            word_R[record], next_R[record], pair_P[which, _HEAD] = word, pair_P[which, _HEAD], record
     state[:] = head, num_pairs, num_records, free, num_touched, visit
 
 
@@ -185,12 +184,12 @@ def _visit_words(
 def _queue_pairs(pair_P: Any, touched_P: Any, count_Q: Any, pair_Q: Any, head_Q: Any, queued: int) -> int:
     """Queue the touched pairs with their lists of words. Return the length of the queue."""
     for which in touched_P:
-        row = pair_P[which]
-        if row[_TIMES] > 0:
-            count_Q[queued], pair_Q[queued], head_Q[queued] = row[_TIMES], row[_KEY], row[_HEAD]
+        if pair_P[which, _TIMES] > 0:
+            count_Q[queued], pair_Q[queued] = pair_P[which, _TIMES], pair_P[which, _KEY]
+            head_Q[queued] = pair_P[which, _HEAD]
             _push(count_Q, pair_Q, head_Q, queued)
             queued += 1
-        row[_HEAD] = -1
+        pair_P[which, _HEAD] = -1
     return queued
 
 
@@ -233,7 +232,7 @@ def _spell(tree: Any, pair: int, num_tokens: int) -> Any:
     node_P, table_T, num, token_P, node_V, char_L, start_V = tree
     left, right = pair >> _BITS, pair & _RIGHT
     length = start_V[right + 1] - start_V[right]
-    node_P, table_T = _grow_table(node_P, table_T, num, length)
+    node_P, table_T = _grow_table(node_P, table_T, num - 2, length)
     token_P = grow(token_P, num + length)
     node = node_V[left]
     for at in range(start_V[right], start_V[right + 1]):

@@ -16,7 +16,7 @@ LONGEST_WORD: Final = 100  # in characters; longer words are [UNK], as in transf
 _NUM_CODES: Final = 0x110000
 _NUM_ASCII: Final = 128
 _CHARS_AT_ONCE: Final = 1 << 20
-_LEAST_CHARS: Final = 1 << 21  # in less text, the library is faster than the import of the compiler
+_LEAST_CHARS: Final = 1 << 22  # for less text, the library is done before the compiler has been imported
 _OVERLAY: Final = "\u0334"  # a mark of combining class 1, which NFD moves before all marks of other classes
 
 

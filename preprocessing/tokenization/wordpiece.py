@@ -103,9 +103,7 @@ class WordPiece:
 
     def _train_with_kernels(self, texts: Iterable[str]) -> dict[str, int]:
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
-        words, characters = count_bert_words(
-            texts, tokenizer, re.compile(_INSIDE).match, lambda text: _without_long_words([text], self.lowercase)[0]
-        )
+        words, characters = _count_words(texts, self.lowercase)
         ids = _merge(words, characters, self.vocab_size, tokenizer)
         if self.token_order == "training":
             return ids
@@ -171,6 +169,14 @@ def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return json.loads(tokenizer.to_str())["model"]["vocab"]
+
+
+def _count_words(texts: Iterable[str], lowercase: bool) -> tuple[WordCounts, dict[str, int]]:
+    """Count the words and the characters of texts without long words."""
+    tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
+    return count_bert_words(
+        texts, tokenizer, re.compile(_INSIDE).match, lambda text: _without_long_words([text], lowercase)[0]
+    )
 
 
 def _merge(words: WordCounts, characters: Mapping[str, int], size: int, tokenizer: Tokenizer) -> dict[str, int]:
