@@ -37,7 +37,7 @@ def merge_pieces(
 def _number(
     words: WordCounts, symbol_V: np.ndarray, is_inside_V: np.ndarray, by_place: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the words as IDs of pieces, int32, without symbols that have none, and the bounds of words, int64 [N + 1]."""
+    """Return the IDs of the pieces of the words, int32, and the bounds of words in them, int64 [N + 1]."""
     first_C = np.full(max(int(words.symbol_S.max(initial=0)), int(symbol_V.max())) + 1, -1, np.int32)
     inside_C = first_C.copy() if by_place else first_C
     ids = np.arange(len(symbol_V))

@@ -18,14 +18,14 @@ from preprocessing.tokenization.kernels import grow, kernel, scramble
 
 _BITS: Final = 32  # a pair is left << 32 | right
 _RIGHT: Final = (1 << _BITS) - 1
-# Facts of pairs: the pair, its count, the first record of the words listed in this round or -1, the last visit of a word
-# that listed it. The facts of a pair are beside each other, because to fetch them from memory is most of the time.
+# Facts of pairs: the pair, its count, the first record of the words that this round lists for it or -1, and the last
+# visit of a word that listed it. They are beside each other, because most of the time is that of reads from memory.
 _KEY, _TIMES, _HEAD, _VISIT = 0, 1, 2, 3
 _STOP: Final = 1  # facts of words: start and stop of their symbols, and how often they occur
 
 
 @kernel
-def _slot(fact_P: Any, table_T: Any, key: int) -> int:
+def _slot(fact_P: Any, table_T: Any, key: int) -> Any:
     """Return the slot of a key, which is the first fact of each row, or the free slot in which it belongs."""
     slot = np.int64(scramble(np.uint64(key)) & np.uint64(len(table_T) - 1))
     while table_T[slot] >= 0 and fact_P[table_T[slot], _KEY] != key:
@@ -137,7 +137,7 @@ def _visit_words(
     merge: Any,
     state: Any,
 ) -> None:
-    """Apply a merge to the words in a list, and list the words of each pair that arises. Return early if arrays are full.
+    """Apply a merge to listed words, and list the words of each pair that arises. Return early if arrays are full.
 
     `merge`: the pair and its token, or -1 to count the pairs of the words. `state`: first record of the list, or -1;
     numbers of pairs and of records; first free record; number of touched pairs; number of visits of words.
@@ -209,9 +209,9 @@ def _choose_pair(pair_P: Any, table_T: Any, count_Q: Any, pair_Q: Any, head_Q: A
 def _start_tree(char_V: Any, is_inside_V: Any) -> Any:
     """Return the tree of the characters of tokens, with tokens of one character.
 
-    A child of a node has the key node << 32 | character, and 2 plus the number of the key is its own node. Node 0 is the
-    start of words, node 1 the inside of words. Return node_P, table_T, the number of nodes, token_P (the token of a node,
-    or -1), node_V, and char_L with its bounds start_V.
+    A child of a node has the key node << 32 | character, and 2 plus the number of the key is its own node. Node 0 is
+    the start of words, node 1 the inside of words. Return node_P, table_T, the number of nodes, token_P (the token of a
+    node, or -1), node_V, and char_L with its bounds start_V.
     """
     num_tokens, num = len(char_V), 2
     node_P, table_T = _grow_table(np.empty((0, 1), np.int64), np.full(2, -1, np.int32), 0, 2 * num_tokens)
@@ -261,8 +261,8 @@ def merge_words(symbol_S: Any, word_N: Any, char_V: Any, is_inside_V: Any, max_t
     """Merge pairs of symbols until there are `max_tokens` tokens, or no pair occurs `least` times, which is at least 1.
 
     `symbol_S`, int32: the words as token IDs. `word_N`, int64 [N, 3]: where each starts and stops, and how often it
-    occurs. Both are overwritten. `char_V`, int32: the character of each first token, or -1. `is_inside_V`, bool: whether
-    the token is one inside words.
+    occurs. Both are overwritten. `char_V`, int32: the character of each first token, or -1. `is_inside_V`, bool:
+    whether the token is one inside words.
 
     Return left, right and token ID of each merge, int64 [merges, 3]. An ID can repeat, and so can a pair.
     """
@@ -282,9 +282,7 @@ def merge_words(symbol_S: Any, word_N: Any, char_V: Any, is_inside_V: Any, max_t
             pair_P, table_T = _grow_table(pair_P, table_T, state[1], 2 * len(change_K))
             touched_P = grow(touched_P, len(pair_P))
             word_R, next_R = grow(word_R, state[2] + len(change_K)), grow(next_R, state[2] + len(change_K))
-            _visit_words(
-                symbol_S, word_N, change_K, sign_K, pair_P, table_T, word_R, next_R, touched_P, merge, state
-            )
+            _visit_words(symbol_S, word_N, change_K, sign_K, pair_P, table_T, word_R, next_R, touched_P, merge, state)
         more = queued + state[4]
         count_Q, pair_Q, head_Q = grow(count_Q, more), grow(pair_Q, more), grow(head_Q, more)
         queued = _queue_pairs(pair_P, touched_P[: state[4]], count_Q, pair_Q, head_Q, queued)

@@ -84,9 +84,9 @@ def count_bert_words(
 def count_gpt2_words(
     texts: Iterable[str], longest: int, run_kind: Callable[[str], int], shorten: Callable[[str], list[str]]
 ) -> WordCounts:
-    """Count the words of texts, or of the parts shorten(text) of a text with more than `longest` characters of one kind.
+    """Count the words of texts. Symbols are bytes, uint8.
 
-    Symbols are bytes, uint8.
+    If texts have more than `longest` characters of one kind in a row, their parts shorten(text) are counted instead.
     """
     from preprocessing.tokenization import word_kernels
 

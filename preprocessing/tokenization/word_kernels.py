@@ -214,7 +214,15 @@ def _gpt2_word_end(byte_B: Any, at: int, stop: int, kind_C: Any) -> int:
 
 @kernel
 def _count_gpt2_words(
-    byte_B: Any, end_D: Any, kind_C: Any, symbol_S: Any, start_N: Any, count_N: Any, hash_N: Any, table_T: Any, state: Any
+    byte_B: Any,
+    end_D: Any,
+    kind_C: Any,
+    symbol_S: Any,
+    start_N: Any,
+    count_N: Any,
+    hash_N: Any,
+    table_T: Any,
+    state: Any,
 ) -> None:
     at, text, more, num = state
     last_word = min(len(count_N), len(table_T) // 2) - 1

@@ -78,9 +78,7 @@ class WordPiece:
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         if self.path:
             return from_file(self.path, self._read)
-        return TokenizerBuild(
-            SPECIALS, _files(self._train_ids(texts), self.lowercase)
-        )
+        return TokenizerBuild(SPECIALS, _files(self._train_ids(texts), self.lowercase))
 
     def _read(self, path: Path) -> TokenizerBuild:
         if file := tokenizer_json.find(path):

@@ -258,9 +258,7 @@ def test_every_code_point_between_letters() -> None:
     "file",
     ["text/wikitext2/valid.txt", "text/tinyshakespeare/input.txt", "zh/zh_samples", "sentences"],
 )
-def test_real_text(
-    spec: WordPiece | ByteLevelBPE, file: str, shared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_text(spec: WordPiece | ByteLevelBPE, file: str, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shared / file
     files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
     texts = [each.read_text(encoding="utf-8") for each in files]
