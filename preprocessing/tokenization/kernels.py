@@ -7,19 +7,17 @@ to neither, each process compiles again.
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 _SOURCES: Final = [Path(__file__).with_name(f"{name}.py") for name in ("kernels", "merges", "word_kernels")]
 _STAMP: Final = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).digest()
 
 
-def kernel(function: Function) -> Function:
+def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function on its first call, without Python objects and without the global interpreter lock."""
     try:
         compiled = numba.njit(cache=True, nogil=True)(function)
@@ -27,7 +25,7 @@ def kernel(function: Function) -> Function:
         compiled._cache._cache_file._source_stamp = _STAMP
     except (RuntimeError, AttributeError, NumbaError):  # no directory to write to, or another version of numba
         compiled = numba.njit(nogil=True)(function)
-    return compiled  # type: ignore[no-any-return]
+    return compiled
 
 
 @kernel

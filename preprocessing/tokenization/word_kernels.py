@@ -76,7 +76,7 @@ def _hash_word(symbol_S: Any, start: int, stop: int) -> Any:
 @kernel
 def _find_word(
     text_B: Any, start: int, stop: int, hash: Any, symbol_S: Any, start_N: Any, hash_N: Any, table_T: Any
-) -> int:
+) -> Any:
     """Return the number of the word that the text has from start to stop, or -1 - slot if it is new."""
     slot = np.int64(hash & np.uint64(len(table_T) - 1))
     while table_T[slot] >= 0:
@@ -124,7 +124,7 @@ def _count_bert_words(
     table_T: Any,
     state: Any,
 ) -> None:
-    at, item, stop, num = state
+    (at, item, stop, num), out = state, REMOVED
     last_symbol, last_word = len(symbol_S) - 1, min(len(count_N), len(table_T) // 2) - 1
     while at < len(byte_B) and stop < last_symbol and num < last_word:
         if item < 0:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,12 +26,12 @@ SPECS = (
     ByteLevelBPE(vocab_size=500, special_tokens="roberta"),
 )
 PARTS = (
-    *"aabcdeéëÅİıßẞſΣσςſñАйЙ中文𠀀豈か゛がハﾊ가힣각각กำ् ็١２²Ⅷ½",
+    *"aabcdeéëÅİ\u0131ßẞ\u017f\u03a3\u03c3\u03c2\u017fñ\u0410йЙ中文𠀀豈か゛がハﾊ가힣각각กำ् ็١２²Ⅷ½",
     *"\u0301\u0308\u0323\u0334\u0345\u05b0\u0651\u302a\u302e\u302f\u1b44\u1dfb\U0001d15e\U0001d165\U0001e000",
     *"\0\x01\t\n\x0b\x0c\r\x1c\x1f \x7f\x85\xa0\xad\u1680\u2000\u2003\u200b\u200d\u2028\u202f\u3000\ufeff\ufffd\ue000",
-    *"'\"!.,-_#$%&/@[]{}~`^|«»‘’“”—…·¿、。！（），؟।\u061d\u2e43€©🙂👩\u200d🚀\U0001fae8\U000e0001\U0010fffd",
+    *"'\"!.,-_#$%&/@[]{}~`^|«»\u2018\u2019“”—…·¿、。\uff01\uff08\uff09\uff0c؟।\u061d\u2e43€©🙂👩\u200d🚀\U0001fae8\U000e0001\U0010fffd",
     *("'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'l", " '", "\r\n", "  ", "\n\n", " \t ", "##", "##a"),
-    *("[UNK]", "[CLS]", "<s>", "<|endoftext|>", "</s>", "<mask>", "the ", " ing", "ΟΔΟΣ", "x" * 99, "y" * 100),
+    *("[UNK]", "[CLS]", "<s>", "<|endoftext|>", "</s>", "<mask>", "the ", " ing", "ΟΔΟ\u03a3", "x" * 99, "y" * 100),
     *("z" * 101, "é" * 101, "가" * 60, "ß" * 60 + "\x0b" + "ß" * 60, "-" * 30, "1" * 20, " " * 5, "中" * 130),
 )
 
@@ -171,7 +172,7 @@ def test_texts_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_repeated_tokens_and_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few letters: two pairs make the same token, which then arises again in pairs that were queued or merged before."""
+    """Two pairs can make the same token, which then arises again in pairs that were queued or merged before."""
     rng = np.random.default_rng(1)
     texts = ["".join(rng.choice(list("ab "), 3_000, p=[0.5, 0.4, 0.1])) for _ in range(4)]
     for spec in (WordPiece(vocab_size=2_000), ByteLevelBPE(vocab_size=2_000)):
@@ -242,12 +243,15 @@ def test_a_small_vocabulary_is_refused_with_the_same_words(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_every_code_point_between_letters() -> None:
+@pytest.mark.parametrize("kind", ["uncased", "cased", "gpt2"])
+def test_every_code_point_between_letters(kind: str) -> None:
     codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     for start in range(0, len(codes), 1 << 16):
         texts = [f"a{chr(code)}b {chr(code)} 1{chr(code)}{chr(code)}'" for code in codes[start : start + (1 << 16)]]
-        assert count_gpt2_words(texts) == gpt2_words_of_library(texts)
-        for lowercase in (True, False):
+        if kind == "gpt2":
+            assert count_gpt2_words(texts) == gpt2_words_of_library(texts)
+        else:
+            lowercase = kind == "uncased"
             assert count_bert_words(texts, lowercase)[0] == bert_words_of_library(texts, lowercase)
 
 
@@ -262,6 +266,6 @@ def test_real_text(spec: WordPiece | ByteLevelBPE, file: str, shared: Path, monk
     path = shared / file
     files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
     texts = [each.read_text(encoding="utf-8") for each in files]
-    spec = type(spec)(**{**vars(spec), "vocab_size": 9_000})
+    spec = replace(spec, vocab_size=9_000)
     ours, theirs = with_and_without(spec, texts, monkeypatch)
     assert hashlib.sha256(b"".join(ours.values())).digest() == hashlib.sha256(b"".join(theirs.values())).digest()
