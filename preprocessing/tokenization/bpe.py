@@ -48,5 +48,7 @@ def _number(
     start_N = words.start_N[:-1]
     id_S[start_N] = first_C[words.symbol_S[start_N]]
     is_piece_S = id_S >= 0
+    if is_piece_S.all():
+        return id_S, words.start_N
     bound_N = np.concatenate([[0], np.cumsum(is_piece_S)])[words.start_N]
     return id_S[is_piece_S], bound_N
