@@ -2,10 +2,11 @@
 
     python -m benchmarks.vocabulary [FILE ...] [--mb 20] [--rounds 3] [--kinds uncased,cased,byte_bpe] [--write]
 
-FILE: UTF-8 text, a document a file, [English novels of ../shared/data]. Rounds alternate. `kernels`: in a process that
-has compiled or loaded them before; `cold`: in a new process, with the import and start of numba, its cache filled. The
-ratios are those of the library's median to the others. Both results must have the same bytes. `--write` writes the
-table to benchmarks/results.
+FILE: UTF-8 text, a document a file, [English novels of ../shared/data]. Rounds alternate. `trainer`: the trainer of the
+library alone. `without`: Sesame without the compiler, which also counts characters, removes long words and writes the
+files. `kernels`: Sesame with it, in a process that has loaded the kernels; `cold`: in a new process, with the import and
+start of numba, its cache filled. Ratios are those to the trainer. The results with and without must have the same
+bytes. `--write` writes the table to benchmarks/results.
 """
 
 import argparse
@@ -20,6 +21,9 @@ from pathlib import Path
 from typing import Final
 
 os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # before `tokenizers` is imported
+
+import tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from benchmarks.workers import hardware, now
 from preprocessing.tokenization import ByteLevelBPE, WordPiece, word_counts
@@ -57,19 +61,38 @@ def train(kind: str, texts: Sequence[str], by_kernels: bool) -> tuple[float, dic
     return time.process_time() - start, files
 
 
+def train_alone(kind: str, texts: Sequence[str]) -> float:
+    """CPU seconds of the library's trainer, with the library's own alphabet."""
+    spec = KINDS[kind]
+    start = time.process_time()
+    if isinstance(spec, WordPiece):
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=spec.lowercase)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        make = trainers.WordPieceTrainer
+    else:
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        make = trainers.BpeTrainer
+    trainer = make(vocab_size=spec.vocab_size, min_frequency=2, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    return time.process_time() - start
+
+
 def measure(kind: str, texts: Sequence[str], given: argparse.Namespace) -> list[float]:
-    """Medians of CPU seconds: of the library, of the kernels, and of the kernels in a new process."""
+    """Medians of CPU seconds: of the trainer, without and with the kernels, and with them in a new process."""
     command = [sys.executable, "-m", "benchmarks.vocabulary", *map(str, given.files)]
     command += ["--mb", str(given.mb), "--kinds", kind, "--cold"]
     _, expected = train(kind, texts, by_kernels=True)
-    seconds: tuple[list[float], ...] = ([], [], [])
+    seconds: tuple[list[float], ...] = ([], [], [], [])
     for _ in range(given.rounds):
-        for by_kernels, times in ((False, seconds[0]), (True, seconds[1])):
+        seconds[0].append(train_alone(kind, texts))
+        for by_kernels, times in ((False, seconds[1]), (True, seconds[2])):
             spent, files = train(kind, texts, by_kernels)
             times.append(spent)
             if files != expected:
                 sys.exit(f"{kind}: the results differ")
-        seconds[2].append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+        seconds[3].append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     return [statistics.median(times) for times in seconds]
 
 
@@ -87,17 +110,19 @@ def main() -> None:
         print(train(kinds[0], texts, by_kernels=True)[0])
         return
     before = hardware()
-    lines = ["| kind | `tokenizers` | kernels | cold | ratio | ratio, cold |", "|---|---|---|---|---|---|"]
+    lines = ["| kind | trainer | without | kernels | cold | ratio | ratio, cold |", "|---|---|---|---|---|---|---|"]
     for kind in kinds:
-        library, kernels, cold = measure(kind, texts, given)
-        figures = f"{library:.2f} | {kernels:.2f} | {cold:.2f} | {library / kernels:.1f} | {library / cold:.1f}"
-        lines.append(f"| {kind} | {figures} |")
+        trainer, without, kernels, cold = measure(kind, texts, given)
+        figures = " | ".join(f"{each:.2f}" for each in (trainer, without, kernels, cold))
+        lines.append(f"| {kind} | {figures} | {trainer / kernels:.1f} | {trainer / cold:.1f} |")
         print(lines[-1], flush=True)
     options = f"--mb {given.mb:g} --rounds {given.rounds}" + (" FILE ..." if given.files else "")
     text = (
         f"# Training a tokenizer\n\n{now()}, {before}. `python -m benchmarks.vocabulary {options}`\n\n"
-        "CPU seconds on one core, medians. Cold: a new process, with the import and start of numba, whose cache is "
-        "filled. Both results have the same bytes.\n\n" + "\n".join(lines) + "\n"
+        f"{len(texts)} texts. CPU seconds on one core, medians. Trainer: that of `tokenizers` {tokenizers.__version__} "
+        "alone. Without: Sesame without the compiler. Kernels: Sesame with it. Cold: in a new process, with the import "
+        "and start of numba, whose cache is filled. Ratios are those to the trainer. The results with and without have "
+        "the same bytes.\n\n" + "\n".join(lines) + "\n"
     )
     print(text)
     if given.write:
