@@ -4,8 +4,8 @@
 
 FILE: UTF-8 text, a document a file, [English novels of ../shared/data]. Rounds alternate. `trainer`: the trainer of the
 library alone. `without`: Sesame without the compiler, which also counts characters, removes long words and writes the
-files. `kernels`: Sesame with it, in a process that has loaded the kernels; `cold`: in a new process, with the import and
-start of numba, its cache filled. Ratios are those to the trainer. The results with and without must have the same
+files. `kernels`: Sesame with it, in a process that has loaded the kernels. `cold`: in a new process, with the import
+and start of numba, its cache filled. Ratios are those to the trainer. The results with and without must have the same
 bytes. `--write` writes the table to benchmarks/results.
 """
 
@@ -18,7 +18,7 @@ import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 os.environ |= {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}  # before `tokenizers` is imported
 
@@ -69,7 +69,7 @@ def train_alone(kind: str, texts: Sequence[str]) -> float:
         tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=spec.lowercase)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        make = trainers.WordPieceTrainer
+        make: type[Any] = trainers.WordPieceTrainer
     else:
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
