@@ -12,6 +12,7 @@ from preprocessing.characters import pin_characters
 from preprocessing.files import parse_json
 from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import tokenizer_json
+from preprocessing.tokenization.bpe import merge_pieces
 from preprocessing.tokenization.part import (
     SAMPLE_MB,
     Scheme,
@@ -20,6 +21,7 @@ from preprocessing.tokenization.part import (
     from_file,
     require_sizes,
 )
+from preprocessing.tokenization.word_counts import WordCounts, choose_kernels, count_gpt2_words
 
 Layout = Literal["gpt2", "roberta"]
 # The last special token follows the ordinary tokens; the others precede them.
@@ -38,10 +40,8 @@ _BYTE_OF: Final = {chr(byte): byte for byte in _PRINTABLE} | {
 }
 _LEAST_COUNT: Final = 2  # pairs that occur once are not merged
 _LONGEST_WORD: Final = 1_000  # maximum word length in characters, in training
-_LETTER, _MARK = r"[^\W\d_]", r"(?:[^\w\s]|_)"
-_LONG_WORD: Final = re.compile(  # GPT-2's kinds of words: letters, digits, punctuation or white space
-    "|".join(rf"(?<!{kind}){kind}{{{_LONGEST_WORD + 1},}}" for kind in (_LETTER, r"\d", _MARK, r"\s"))
-)
+_KINDS: Final = (r"[^\W\d_]", r"\d", r"(?:[^\w\s]|_)", r"\s")  # of GPT-2's words: letters, digits, marks, white space
+_LONG_WORD: Final = re.compile("|".join(rf"(?<!{kind}){kind}{{{_LONGEST_WORD + 1},}}" for kind in _KINDS))
 
 
 @spec
@@ -147,6 +147,9 @@ class BPEVocabulary(NamedTuple):
 
 def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
     """Train at most `size` tokens. Every byte is a token, so no text is unknown."""
+    by_kernels, texts = choose_kernels(texts)
+    if by_kernels:
+        return _merge(count_gpt2_words(texts, _LONGEST_WORD, _run_kind, _short_words), size, layout)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -159,6 +162,30 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
     model = parse_json(tokenizer.to_str())["model"]
     ordinary = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return BPEVocabulary(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
+
+
+def _merge(words: WordCounts, size: int, layout: Layout) -> BPEVocabulary:
+    """Train as `_train` does, on counted words."""
+    characters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pieces, merges = merge_pieces(
+        words,
+        characters,
+        [_BYTE_OF[char] for char in characters],
+        prefix="",
+        max_pieces=size - len(SPECIALS[layout]),
+        least=_LEAST_COUNT,
+    )
+    return BPEVocabulary(_with_specials(pieces, layout), merges)
+
+
+@pin_characters
+def _run_kind(char: str) -> int:
+    """Return 1, 2, 3 or 4 for a letter, digit, mark or white space.
+
+    >>> list(map(_run_kind, "a1!_ "))
+    [1, 2, 3, 3, 4]
+    """
+    return next(number for number, kind in enumerate(_KINDS, start=1) if re.match(kind, char))
 
 
 @pin_characters

@@ -4,14 +4,17 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from preprocessing.spec import ScaleOverrides, key, spec
 from preprocessing.tokenization import tokenizer_json
+from preprocessing.tokenization.bpe import merge_pieces
 from preprocessing.tokenization.part import (
     SAMPLE_MB,
     Scheme,
@@ -21,15 +24,16 @@ from preprocessing.tokenization.part import (
     require_sizes,
     too_small,
 )
+from preprocessing.tokenization.word_counts import LONGEST_WORD, WordCounts, choose_kernels, count_bert_words
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _COVERAGE: Final = 0.9999  # fraction of the text whose characters are tokens; others are [UNK]
 _CHARACTERS: Final = 1 / 32  # fraction of the tokens that may always be characters; BERT has 997 of 30,522
 _LEAST_COUNT: Final = 2  # pairs that occur once are not merged
 _TEXTS_AT_ONCE: Final = 1_000  # number of texts to encode in one call
-_LONGEST_WORD: Final = 100  # in characters; longer words are [UNK], as in transformers
-# A run that may contain a longer word. White space, ASCII punctuation, and CJK punctuation and characters end words.
-_LONG: Final = re.compile(r"[^\s!-/:-@\[-`{-~\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff0f]{101,}")
+# White space, ASCII punctuation, and CJK punctuation and characters end words.
+_INSIDE: Final = r"[^\s!-/:-@\[-`{-~\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff0f]"
+_LONG: Final = re.compile(rf"{_INSIDE}{{{LONGEST_WORD + 1},}}")  # a run that may contain a longer word
 
 
 @spec
@@ -74,9 +78,7 @@ class WordPiece:
     def make(self, texts: Iterable[str]) -> TokenizerBuild:
         if self.path:
             return from_file(self.path, self._read)
-        return TokenizerBuild(
-            SPECIALS, _files(self._train_ids(_without_long_words(texts, self.lowercase)), self.lowercase)
-        )
+        return TokenizerBuild(SPECIALS, _files(self._train_ids(texts), self.lowercase))
 
     def _read(self, path: Path) -> TokenizerBuild:
         if file := tokenizer_json.find(path):
@@ -85,19 +87,32 @@ class WordPiece:
             return build._replace(files=build.files | {"vocab.txt": _lines(ids)})
         return TokenizerBuild(SPECIALS, _files(_ids(tokenizer_json.inside(path, "vocab.txt")), self.lowercase))
 
-    def _train_ids(self, texts: Sequence[str]) -> dict[str, int]:
-        ids = _train(texts, self.vocab_size, self.lowercase)
-        return _by_frequency(ids, texts, self.lowercase) if self.token_order == "frequency" else ids
+    def _train_ids(self, texts: Iterable[str]) -> dict[str, int]:
+        by_kernels, texts = choose_kernels(texts)
+        if by_kernels:
+            return self._train_with_kernels(texts)
+        short = _without_long_words(texts, self.lowercase)
+        ids = _train(short, self.vocab_size, self.lowercase)
+        if self.token_order == "training":
+            return ids
+        tokenizer = Tokenizer.from_str(_files(ids, self.lowercase)["tokenizer.json"].decode())
+        tokenizer.encode_special_tokens = True
+        return _by_frequency(ids, _count_tokens(tokenizer, short, np.ones(len(short))))
+
+    def _train_with_kernels(self, texts: Iterable[str]) -> dict[str, int]:
+        tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
+        words, characters = _count_words(texts, self.lowercase)
+        ids = _merge(words, characters, self.vocab_size, tokenizer)
+        if self.token_order == "training":
+            return ids
+        return _by_frequency(ids, _count_tokens(Tokenizer(_model(ids)), words.words, words.count_N))
 
     def least_size(self, texts: Iterable[str]) -> int:
         if self.path:
             return 0
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
-        return len(
-            _initial_tokens(
-                _alphabet(_without_long_words(texts, self.lowercase), self.vocab_size, tokenizer), tokenizer
-            )
-        )
+        characters = _count_characters(_without_long_words(texts, self.lowercase))
+        return len(_initial_tokens(_alphabet(characters, self.vocab_size, tokenizer), tokenizer))
 
     @staticmethod
     def reads(scheme: Scheme) -> bool:
@@ -125,7 +140,7 @@ def _without_long_words(texts: Iterable[str], lowercase: bool) -> list[str]:
 
     def remove_long(run: re.Match[str]) -> str:
         words = tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(run[0]))
-        short = [word for word, _ in words if len(word) <= _LONGEST_WORD]
+        short = [word for word, _ in words if len(word) <= LONGEST_WORD]
         return run[0] if len(short) == len(words) else f" {' '.join(short)} "
 
     return [_LONG.sub(remove_long, text) for text in texts]
@@ -138,7 +153,7 @@ def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     between runs. Therefore the alphabet is counted and sorted here, and given to the trainer as ordered tokens.
     """
     tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
-    alphabet = _alphabet(texts, size, tokenizer)
+    alphabet = _alphabet(_count_characters(texts), size, tokenizer)
     first = _initial_tokens(alphabet, tokenizer)
     if len(first) > size:
         raise too_small(size, len(first))
@@ -154,20 +169,45 @@ def _train(texts: Sequence[str], size: int, lowercase: bool) -> dict[str, int]:
     return json.loads(tokenizer.to_str())["model"]["vocab"]
 
 
+def _count_words(texts: Iterable[str], lowercase: bool) -> tuple[WordCounts, dict[str, int]]:
+    """Count the words and the characters of texts without long words."""
+    tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), lowercase)
+    return count_bert_words(
+        texts, tokenizer, re.compile(_INSIDE).match, lambda text: _without_long_words([text], lowercase)[0]
+    )
+
+
+def _merge(words: WordCounts, characters: Mapping[str, int], size: int, tokenizer: Tokenizer) -> dict[str, int]:
+    """Train as `_train` does, on the counted words and characters of texts."""
+    first = _initial_tokens(_alphabet(characters, size, tokenizer), tokenizer)
+    if len(first) > size:
+        raise too_small(size, len(first))
+    symbols = [-1] * len(SPECIALS) + [ord(piece[-1]) for piece in first[len(SPECIALS) :]]
+    pieces, _ = merge_pieces(words, first, symbols, "##", size, _LEAST_COUNT)
+    return {piece: id for id, piece in enumerate(pieces)}
+
+
 def _initial_tokens(alphabet: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     """Return the initial tokens: special tokens, characters, and ## forms of characters that can be inside words."""
     inside = ["##" + char for char in alphabet if len(tokenizer.pre_tokenizer.pre_tokenize_str("a" + char)) == 1]
     return [*SPECIALS.values(), *alphabet, *inside]
 
 
-def _by_frequency(ids: dict[str, int], texts: Sequence[str], lowercase: bool) -> dict[str, int]:
-    """Renumber the tokens by descending frequency in the texts, special tokens first; ties keep their order."""
-    tokenizer = Tokenizer.from_str(_files(ids, lowercase)["tokenizer.json"].decode())
-    tokenizer.encode_special_tokens = True
-    count_V = np.zeros(len(ids), np.int64)
+def _count_tokens(tokenizer: Tokenizer, texts: Sequence[str], times_N: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Count the tokens of texts, of which each occurs some number of times. Return int64 [V]."""
+    num_tokens = tokenizer.get_vocab_size()
+    count_V = np.zeros(num_tokens, np.int64)
     for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        for encoding in tokenizer.encode_batch_fast(texts[start : start + _TEXTS_AT_ONCE], add_special_tokens=False):
-            count_V += np.bincount(encoding.ids, minlength=len(ids))
+        part = slice(start, start + _TEXTS_AT_ONCE)
+        encodings = tokenizer.encode_batch_fast(texts[part], add_special_tokens=False)
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int64)
+        times = np.repeat(times_N[part], [len(encoding) for encoding in encodings])
+        count_V += np.bincount(ids, times, num_tokens).astype(np.int64)
+    return count_V
+
+
+def _by_frequency(ids: dict[str, int], count_V: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Renumber the tokens by descending frequency, special tokens first; ties keep their order."""
     count_V[[ids[name] for name in SPECIALS.values()]] = np.iinfo(np.int64).max
     rank_V = np.empty_like(count_V)
     rank_V[np.argsort(-count_V, kind="stable")] = np.arange(len(ids))
@@ -184,8 +224,7 @@ def _ids(path: Path) -> dict[str, int]:
 
 def _files(ids: dict[str, int], lowercase: bool) -> dict[str, bytes]:
     """Return the contents of tokenizer.json, which splits text as the reference BERT does, and vocab.txt."""
-    model = models.WordPiece(ids, unk_token=SPECIALS["unk"], max_input_chars_per_word=_LONGEST_WORD)
-    tokenizer = _tokenizer(model, lowercase)
+    tokenizer = _tokenizer(_model(ids), lowercase)
     tokenizer.add_special_tokens(list(SPECIALS.values()))
     id_of = tokenizer.get_vocab()
     sep, cls = SPECIALS["sep"], SPECIALS["cls"]
@@ -199,6 +238,10 @@ def _lines(ids: dict[str, int]) -> bytes:
     return "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__)).encode()
 
 
+def _model(ids: dict[str, int]) -> models.WordPiece:
+    return models.WordPiece(ids, unk_token=SPECIALS["unk"], max_input_chars_per_word=LONGEST_WORD)
+
+
 def _tokenizer(model: models.WordPiece, lowercase: bool) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)  # lowercase also removes accents, as in BERT
@@ -206,13 +249,17 @@ def _tokenizer(model: models.WordPiece, lowercase: bool) -> Tokenizer:
     return tokenizer
 
 
-def _alphabet(texts: Iterable[str], size: int, tokenizer: Tokenizer) -> list[str]:
-    """Return the most frequent characters of the normalized texts, sorted; ties are broken by code point."""
-    raw: Counter[str] = Counter()
+def _count_characters(texts: Iterable[str]) -> Counter[str]:
+    count = Counter[str]()
     for text in texts:
-        raw.update(text)
-    count: Counter[str] = Counter()
-    for char, times in raw.items():
+        count.update(text)
+    return count
+
+
+def _alphabet(characters: Mapping[str, int], size: int, tokenizer: Tokenizer) -> list[str]:
+    """Return the most frequent characters after normalization, sorted; ties are broken by code point."""
+    count = Counter[str]()
+    for char, times in characters.items():
         for plain in tokenizer.normalizer.normalize_str(char).replace(" ", ""):
             count[plain] += times
     ranked = sorted(count, key=lambda char: (-count[char], char))
