@@ -69,7 +69,7 @@ LIGHT = [
 ]
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 @pytest.mark.parametrize(("page", "line"), LIGHT)
 def test_quick_commands_work(
     page: Path,

@@ -141,6 +141,7 @@ def test_blocks_that_show_a_file_of_the_checkout_equal_the_file(block: Block) ->
     assert block.code == (ROOT / block.label.removeprefix("is=")).read_text()
 
 
+@pytest.mark.slow
 def test_the_commands_work_and_describe_the_new_parts(copy: Path) -> None:
     output = " ".join(run(copy, *commands("")).split())
     for words in (

@@ -45,6 +45,7 @@ def test_memory_is_checked_despite_other_unusual_settings(recipe: str, cluster: 
 # Sequences
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", ["bert_base", *TWO_SIDED])
 def test_planned_micro_batch_has_the_sequences_of_the_loader(name: str) -> None:
     demand = workload_of(load(name))
