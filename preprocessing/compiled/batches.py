@@ -7,12 +7,12 @@ import numpy as np
 
 from preprocessing import rng
 from preprocessing.compiled import packing
-from preprocessing.compiled.jit import is_compiled, without_extensions
 from preprocessing.compiled.masking_calls import make_mask
 from preprocessing.compiled.objective_calls import make_objective
 from preprocessing.compiled.philox import make_states
 from preprocessing.compiled.rows import CompiledRows
 from preprocessing.compiled.tables import Plans, make_lines, make_plans
+from preprocessing.jit import is_compiled, without_extensions
 from preprocessing.packing import SegmentPair, Stream, StreamPair
 from preprocessing.row_plans import EpochPlans, RowPlans
 from preprocessing.sampling import ExampleSpec
@@ -117,4 +117,4 @@ class KernelBatches:
         else:
             has_frame = not isinstance(part, Stream) and part.kind == "contiguous" and part.unit == "sentence"
             columns = packing.pack_contiguous(self._lines, *places, cls, sep, has_frame, *self._wants)
-        return CompiledRows(*columns, position_T, label_B)
+        return CompiledRows._make((*columns, position_T, label_B))

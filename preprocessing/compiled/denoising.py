@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import int64
 
-from preprocessing.compiled.jit import kernel
 from preprocessing.compiled.masks import find_longest
 from preprocessing.compiled.objectives import draw_id
 from preprocessing.compiled.philox import draw_below, draw_double, draw_poisson, fill_doubles, shuffle
+from preprocessing.jit import kernel
 from preprocessing.schema import Bools, Floats, Ints
 
 

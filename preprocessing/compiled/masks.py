@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import int64
 
-from preprocessing.compiled.jit import kernel
 from preprocessing.compiled.philox import draw_double, fill_doubles, shuffle
+from preprocessing.jit import kernel
 from preprocessing.schema import Bools, Floats, Ints
 
 

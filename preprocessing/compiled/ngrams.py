@@ -3,9 +3,9 @@
 import numpy as np
 from numba import int64
 
-from preprocessing.compiled.jit import kernel
 from preprocessing.compiled.masks import TokenBudget, count_selected, draw_lengths, find_false, find_longest, find_words
 from preprocessing.compiled.philox import draw_below, fill_doubles
+from preprocessing.jit import kernel
 from preprocessing.schema import Bools, Floats, Ints
 
 

@@ -10,8 +10,9 @@ word_starts_T and sentence_starts_T (bool); the last two are empty unless they a
 import numpy as np
 from numba import int64, uint64
 
-from preprocessing.compiled.jit import kernel, load_bit, load_integer, load_u1, load_u2, load_u4, load_u8
+from preprocessing.compiled.intrinsics import load_bit, load_integer, load_u1, load_u2, load_u4, load_u8
 from preprocessing.compiled.tables import Lines, Plans
+from preprocessing.jit import kernel
 from preprocessing.schema import Bools, Ints
 
 Columns = tuple[Ints, Ints, Ints, Bools, Bools, Bools]

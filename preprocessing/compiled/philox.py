@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 from numba import int64, uint32, uint64
 
-from preprocessing.compiled.jit import kernel, multiply_high
+from preprocessing.compiled.intrinsics import multiply_high
+from preprocessing.jit import kernel
 from preprocessing.schema import Floats, Ints
 
 WORDS: Final = 13

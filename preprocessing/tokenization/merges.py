@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from preprocessing.tokenization.kernels import grow, kernel, scramble
+from preprocessing.jit import kernel
+from preprocessing.tokenization.kernels import grow, scramble
 
 _BITS: Final = 32  # a pair is left << 32 | right
 _RIGHT: Final = (1 << _BITS) - 1

@@ -17,6 +17,7 @@ _NUM_CODES: Final = 0x110000
 _NUM_ASCII: Final = 128
 _CHARS_AT_ONCE: Final = 1 << 20
 _LEAST_CHARS: Final = 1 << 22  # for less text, the library is done before the compiler has been imported
+_WORTH_COMPILING: Final = 1 << 25  # for less text, the library is done before the kernels have been compiled
 _OVERLAY: Final = "\u0334"  # a mark of combining class 1, which NFD moves before all marks of other classes
 
 
@@ -37,13 +38,18 @@ class WordCounts(NamedTuple):
 def choose_kernels(texts: Iterable[str]) -> tuple[bool, Iterable[str]]:
     """Return whether kernels should count the words of the texts, and the texts, of which some have been read.
 
-    They should if there is enough text, and if numba is installed.
+    They should if numba is installed and there is enough text; more of it if the kernels must be compiled first.
     """
     rest, read, num_chars = iter(texts), list[str](), 0
-    while num_chars < _LEAST_CHARS and (text := next(rest, None)) is not None:
-        read.append(text)
-        num_chars += len(text)
-    return num_chars >= _LEAST_CHARS and _is_compiler_installed(), chain(read, rest)
+    for least in (_LEAST_CHARS, _WORTH_COMPILING):
+        while num_chars < least and (text := next(rest, None)) is not None:
+            read.append(text)
+            num_chars += len(text)
+        if num_chars < least or not _is_compiler_installed():
+            return False, chain(read, rest)
+        if _are_kernels_compiled():
+            break
+    return True, chain(read, rest)
 
 
 def _is_compiler_installed() -> bool:
@@ -52,6 +58,14 @@ def _is_compiler_installed() -> bool:
     except ImportError:
         return False
     return True
+
+
+def _are_kernels_compiled() -> bool:
+    """Whether this machine has the machine code of the kernels."""
+    from preprocessing.jit import is_compiled
+    from preprocessing.tokenization import merges
+
+    return is_compiled(merges.merge_words)
 
 
 def count_bert_words(

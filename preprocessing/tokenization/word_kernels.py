@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from preprocessing.tokenization.kernels import grow, kernel, scramble
+from preprocessing.jit import kernel
+from preprocessing.tokenization.kernels import grow, scramble
 
 CHARACTER: Final = (1 << 21) - 1  # mask of the code point in a value of out_C
 PUNCTUATION: Final = 1 << 21  # flag in out_C: the character is a word

@@ -47,6 +47,7 @@ def with_and_without(
     spec: WordPiece | ByteLevelBPE, texts: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
     monkeypatch.setattr(word_counts, "_LEAST_CHARS", 0)
+    monkeypatch.setattr(word_counts, "_WORTH_COMPILING", 0)
     ours = spec.make(iter(texts)).files
     monkeypatch.setattr(word_counts, "_is_compiler_installed", lambda: False)
     return ours, spec.make(iter(texts)).files
@@ -187,7 +188,7 @@ if {without}:
     sys.modules["numba"] = None
 from preprocessing.tokenization import ByteLevelBPE, WordPiece, word_counts
 assert {without} or "numba" not in sys.modules
-word_counts._LEAST_CHARS = 0
+word_counts._LEAST_CHARS = word_counts._WORTH_COMPILING = 0
 assert word_counts._is_compiler_installed() != {without}
 texts = ["the cat sat on the mat, and the café's dogs ran \\u4e2d\\u6587 "] * 9
 for spec in (WordPiece(vocab_size=99), ByteLevelBPE(vocab_size=299)):
@@ -209,7 +210,7 @@ def test_without_the_compiler_training_gives_the_same_bytes() -> None:
 def test_a_kernel_compiles_where_no_cache_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     from numba.core.caching import CacheImpl
 
-    from preprocessing.tokenization.kernels import kernel
+    from preprocessing.jit import kernel
 
     def double(number: int) -> int:
         return 2 * number
@@ -224,8 +225,23 @@ def test_a_short_text_is_not_worth_the_compiler() -> None:
     assert list(texts) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("num_chars", "is_compiled", "by_kernels"),
+    [(9, True, False), (10, True, True), (19, False, False), (20, False, True)],
+)
+def test_kernels_that_must_be_compiled_need_more_text(
+    num_chars: int, is_compiled: bool, by_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word_counts, "_LEAST_CHARS", 10)
+    monkeypatch.setattr(word_counts, "_WORTH_COMPILING", 20)
+    monkeypatch.setattr(word_counts, "_are_kernels_compiled", lambda: is_compiled)
+    found, texts = word_counts.choose_kernels(iter("a" * num_chars))
+    assert (found, "".join(texts)) == (by_kernels, "a" * num_chars)
+
+
 def test_texts_that_were_read_to_choose_are_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_counts, "_LEAST_CHARS", 3)
+    monkeypatch.setattr(word_counts, "_WORTH_COMPILING", 3)
     by_kernels, texts = word_counts.choose_kernels(iter(["ab", "cd", "ef"]))
     assert by_kernels
     assert list(texts) == ["ab", "cd", "ef"]
@@ -235,6 +251,7 @@ def test_a_small_vocabulary_is_refused_with_the_same_words(monkeypatch: pytest.M
     texts, messages = ["the quick brown fox jumps over the lazy dog"], list[str]()
     for installed in (True, False):
         monkeypatch.setattr(word_counts, "_LEAST_CHARS", 0)
+        monkeypatch.setattr(word_counts, "_WORTH_COMPILING", 0)
         monkeypatch.setattr(word_counts, "_is_compiler_installed", lambda installed=installed: installed)
         with pytest.raises(ValueError, match="vocab_size") as error:
             WordPiece(vocab_size=20).make(texts)
