@@ -92,7 +92,7 @@ def count_bert_words(
             byte_B = characters.add(ordered)
         words = word_kernels.count_bert_words(byte_B, characters.out_C, characters.item_K, times_C, *words)
     codes = times_C.nonzero()[0]
-    return _found(*words), dict(zip(map(chr, codes.tolist()), times_C[codes].tolist(), strict=True))
+    return _cut_words(*words), dict(zip(map(chr, codes.tolist()), times_C[codes].tolist(), strict=True))
 
 
 def count_gpt2_words(
@@ -111,7 +111,7 @@ def count_gpt2_words(
         if word_kernels.longest_run(byte_B, characters.run_C) > longest:
             byte_B, end_D = characters.add([part for text in batch for part in shorten(text)])
         words = word_kernels.count_gpt2_words(byte_B, end_D, characters.kind_C, *words)
-    return _found(*words)
+    return _cut_words(*words)
 
 
 class _BertCharacters:
@@ -230,6 +230,6 @@ def _no_words(dtype: npt.DTypeLike) -> tuple[tuple[npt.NDArray[Any], ...], int]:
     return (*(np.zeros(slots, each) for each in types), np.full(slots, -1, np.int32)), 0
 
 
-def _found(words: tuple[npt.NDArray[Any], ...], num: int) -> WordCounts:
+def _cut_words(words: tuple[npt.NDArray[Any], ...], num: int) -> WordCounts:
     symbol_S, start_N, count_N, *_ = words
     return WordCounts(symbol_S[: start_N[num]], start_N[: num + 1], count_N[:num])
