@@ -11,6 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from preprocessing.tokenization.encoders import TESTED
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
@@ -59,6 +61,15 @@ def test_each_requirement_admits_the_pinned_release_and_not_the_next_major_one(r
 def test_a_requirement_that_is_not_set_up_names_one_version(requirement: Requirement) -> None:
     assert canonicalize_name(requirement.name) not in PINS
     assert [each.operator for each in requirement.specifier] == ["=="]
+
+
+def test_the_pinned_encoders_are_those_that_were_compared() -> None:
+    """With other versions, `tokenizers` would encode all corpora, more slowly."""
+    assert {name: PINS[name] for name in TESTED} == TESTED
+    fast = {one.name: str(one.specifier) for one in EXTRAS["fast"]}
+    assert {name: version for name, version in fast.items() if name in TESTED} == {
+        name: f"=={TESTED[name]}" for name in ("nanotoken", "gigatoken")
+    }
 
 
 @pytest.mark.parametrize("text", ["tokenizers==1.0.0", "tokenizers==1.0.0rc3", "typer==1.0"])

@@ -80,7 +80,7 @@ class CheckedBatches:
         start = time.perf_counter()
         self._compiled = self._open()
         if self._compiled.will_compile():
-            log.info("compiling the kernels of the data loader (once on a machine)")
+            log.warning("compiling the kernels that make batches: about ten seconds, once on this machine")
         batch = self._compiled.make(address_B2)
         if (seconds := time.perf_counter() - start) > _SLOW_S:
             log.info("the first batch took %.1f s, with the compilation of its kernels", seconds)

@@ -66,6 +66,13 @@ def test_equal_batches_pass() -> None:
     assert batches.make(ADDRESSES) == {}  # only the first batches are compared
 
 
+def test_a_compilation_is_said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fake, "will_compile", lambda self: True)
+    CheckedBatches(lambda: Fake(BATCH), oracle).make(ADDRESSES)
+    (said,) = (record.message for record in caplog.records if record.levelno == logging.WARNING)
+    assert said == "compiling the kernels that make batches: about ten seconds, once on this machine"
+
+
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
