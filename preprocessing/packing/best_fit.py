@@ -125,9 +125,10 @@ class BestFit:
 def _find_pieces(plan: PackingPlan, start: int, stop: int) -> list[tuple[int, int]]:
     """Return the token ranges in the text of the packed tokens start ... stop - 1, which are whole pieces."""
     place_Q, at_Q = plan.piece_2Q
-    first, last = np.searchsorted(place_Q, np.array([start, stop], place_Q.dtype)).tolist()
-    places = [*place_Q[first:last].tolist(), stop]
-    starts = at_Q[first:last].tolist()
+    first = int(np.searchsorted(place_Q, place_Q.dtype.type(start)))  # another type would convert all places
+    num_pieces = int(np.searchsorted(place_Q[first : first + stop - start].astype(np.int64), stop))
+    places = [*place_Q[first : first + num_pieces].tolist(), stop]
+    starts = at_Q[first : first + num_pieces].tolist()
     return [(at, at + end - place) for at, place, end in zip(starts, places[:-1], places[1:], strict=True)]
 
 
