@@ -77,9 +77,7 @@ def make_plans(plans: Sequence[PackingPlan], end_K: Ints) -> tuple[Plans, list[n
     start_width_K, stop_width_K, _, _, piece_width_K = (
         _ints([one.dtype.itemsize for one in column]) for column in columns
     )
-    num_labels_K, num_separators_K, num_pieces_K = (
-        _ints([one.shape[-1] for one in column]) for column in columns[2:]
-    )
+    num_labels_K, num_separators_K, num_pieces_K = (_ints([one.shape[-1] for one in column]) for column in columns[2:])
     table = Plans(
         end_K=end_K.astype(np.int64),
         start_K=start_K,

@@ -1,9 +1,9 @@
 """Packing. It selects the token ranges of a shard that form each sequence, and the special tokens around them.
 
 `plan` computes the ranges of a whole shard at once and reads no token; `row` reads one sequence of a plan. Read
-packing_plan.py and part.py first, then contiguous.py. best_fit.py, segment_pair.py (both with pool.py), stream.py,
-single_sentence.py and parallel.py are the other kinds. To add a kind, add one file here and one member to the union `Packing` below, which is
-the registry.
+packing_plan.py and part.py first, then contiguous.py. The other kinds are in best_fit.py, segment_pair.py, stream.py,
+single_sentence.py and parallel.py; pool.py combines shards. To add a kind, add one file here and one member to the
+union `Packing` below, which is the registry.
 """
 
 from collections.abc import Callable, Sequence

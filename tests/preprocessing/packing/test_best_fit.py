@@ -99,7 +99,7 @@ def test_every_token_is_in_one_sequence_and_documents_that_fit_are_whole(documen
         assert CLS not in ids[1:]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(documents=DOCUMENTS, add_cls=st.booleans())
 def test_words_start_where_those_of_the_text_do(documents, add_cls):
     text = shard(documents, word_every=3)
