@@ -92,8 +92,17 @@ class KernelBatches:
         plans = self._table_of(epoch_plans)
         plan_N, start_NP, stop_NP, label_N = packing.locate(number_N, plans, epoch_plans.plans[0].start_RP.shape[1])
         line_N = self._first_lines[group] + plan_N % len(self._plans.lines[group])
-        names = ("separator_K", "num_separators_K", "piece_K", "piece_width_K", "num_pieces_K")
-        return _Found(line_N, *(getattr(plans, name)[plan_N] for name in names), start_NP, stop_NP, label_N)
+        return _Found(
+            line_B=line_N,
+            separator_B=plans.separator_K[plan_N],
+            num_separators_B=plans.num_separators_K[plan_N],
+            piece_B=plans.piece_K[plan_N],
+            piece_width_B=plans.piece_width_K[plan_N],
+            num_pieces_B=plans.num_pieces_K[plan_N],
+            start_BP=start_NP,
+            stop_BP=stop_NP,
+            label_B=label_N,
+        )
 
     def _table_of(self, epoch_plans: EpochPlans) -> Plans:
         """The table of the plans of an epoch; those of the last epochs are cached, as the plans are."""

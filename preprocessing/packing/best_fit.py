@@ -27,18 +27,20 @@ class BestFit:
     A document that is longer than a sequence is cut into pieces as long as a sequence and a shorter rest. Then
     best-fit decreasing combines documents and rests into sequences: from the largest to the smallest, each goes into
     the fullest sequence that has room for it. Within a sequence they are in text order. With thousands of documents,
-    sequences are almost full. If most documents have between half and two thirds of a sequence, they are not, because
-    two do not fit; then use packing kind `contiguous`.
+    sequences are almost full. They are not if most documents fill more than half of a sequence, because two do not
+    fit; packing kind `contiguous` then fills them.
 
     A separator follows each document, except a document whose last piece fills a sequence without it. With `add_cls`, a
     sequence is `<s> A </s> B </s>` as in RoBERTa, with `</s>` after each piece. Tokens attend to all documents of their
-    sequence. Contiguous packing without `cross_documents` has one document per sequence, without any padding.
+    sequence. For attention within documents, use `contiguous` without `cross_documents`: unpadded batches stay full.
 
     Shards of few tokens are packed together. No draws are needed: each epoch has the same sequences in another order.
     """
 
     kind: Literal["best_fit"] = "best_fit"
-    add_cls: bool = key(default=False, doc="Whether a sequence starts with the token cls, for encoders.")
+    add_cls: bool = key(
+        default=False, doc="Whether a sequence starts with cls, and each piece ends with sep, as encoders expect."
+    )
 
     produced_columns: ClassVar[Columns] = EMITTED
     possible_columns: ClassVar[Columns] = EMITTED
@@ -77,8 +79,8 @@ class BestFit:
         pieces, num_cut = self._cut(shard.offset_N1, room)
         sequence_Q = fit(pieces.tokens_Q + pieces.is_separated_Q, room)
         order = np.argsort(sequence_Q, kind="stable")
-        start_Q, tokens_Q, is_separated_Q = (column[order] for column in pieces)
-        end_Q = np.cumsum(tokens_Q + is_separated_Q)
+        tokens_Q, is_separated_Q = pieces.tokens_Q[order], pieces.is_separated_Q[order]
+        end_Q: Ints = np.cumsum(tokens_Q + is_separated_Q)
         stop_R = end_Q[np.flatnonzero(np.diff(sequence_Q[order], append=-1))]
         start_R = np.append(0, stop_R)[:-1]
         counts = {
@@ -91,7 +93,7 @@ class BestFit:
             start_RP=compact(start_R[:, None]),
             stop_RP=compact((stop_R - self.add_cls)[:, None]),  # without the separator that ends each sequence
             separator_at_N=end_Q[is_separated_Q] - 1,
-            piece_2Q=compact(np.stack([np.cumsum(tokens_Q) - tokens_Q, start_Q])),
+            piece_2Q=compact(np.stack([np.cumsum(tokens_Q) - tokens_Q, pieces.start_Q[order]])),
             counts=counts,
         )
 
