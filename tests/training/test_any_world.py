@@ -1,7 +1,7 @@
 """No sequence is lost or read twice if a run continues with another number of workers, for each packing."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -30,7 +30,6 @@ from tests.preprocessing.toy import ToyStore, random_shard
 from training.data import Loader
 from training.specs import EngineSettings, Phase
 
-TRANSLATIONS: Any = family.translations()
 LENGTH = 96
 BATCH = 7  # sequences a step, which neither 2, 3 nor 5 workers divide evenly
 Unit = Literal["sequence", "token"]
@@ -48,6 +47,25 @@ PACKINGS = (
     SingleSentence(),
     ParallelSentences(translation_ratio=0.5),
 )
+
+
+def translations(documents: int) -> ToyStore:
+    """The first documents of family.translations()."""
+    (whole,) = family.translations().shards
+    total = int(whole.offset_N1[documents])
+    part = replace(
+        whole,
+        ids_T=whole.ids_T[:total],
+        offset_N1=whole.offset_N1[: documents + 1],
+        sentence_at_M=whole.sentence_at_M[: 2 * documents],
+        starts_T=whole.starts_T[:total],
+        units_T=whole.units_T[:total],
+        source_names=whole.source_names[:documents],
+    )
+    return ToyStore((part,))
+
+
+TRANSLATIONS = translations(50)
 TEXT = ToyStore(tuple(random_shard(5, seed=number, most_sentences=12) for number in range(3)))
 
 

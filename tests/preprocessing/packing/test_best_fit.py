@@ -33,7 +33,7 @@ def fit_one_by_one(sizes: list[int], room: int) -> list[int]:
     return found
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_the_fit_is_best_fit_decreasing(data):
     room = data.draw(st.integers(1, 40))
@@ -73,7 +73,7 @@ def test_sequences_of_encoders_have_a_frame_as_in_roberta():
     ]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(documents=DOCUMENTS, length=st.integers(3, 90), lookahead=st.integers(0, 1), add_cls=st.booleans())
 def test_every_token_is_in_one_sequence_and_documents_that_fit_are_whole(documents, length, lookahead, add_cls):
     text, packing = shard(documents), BestFit(add_cls=add_cls)
