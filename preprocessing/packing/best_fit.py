@@ -22,19 +22,19 @@ class _Pieces(NamedTuple):
 
 @spec
 class BestFit:
-    """Best-fit packing (Ding et al. 2024, arXiv:2404.10830, 3): documents are cut only if they exceed a sequence.
+    """Best-fit packing: whole documents fill sequences, and only longer ones are cut.
 
-    A document that is longer than a sequence is cut into pieces as long as a sequence and a shorter rest. Then
-    best-fit decreasing combines documents and rests into sequences: from the largest to the smallest, each goes into
-    the fullest sequence that has room for it. Within a sequence they are in text order. With thousands of documents,
-    sequences are almost full. They are not if most documents fill more than half of a sequence, because two do not
-    fit; packing kind `contiguous` then fills them.
+    A document that is longer than a sequence is cut into pieces as long as a sequence, and a rest. Then best-fit
+    decreasing combines documents and rests (Ding et al. 2024, arXiv:2404.10830, 3): from the largest to the smallest,
+    each goes into the fullest sequence that has room for it. Within a sequence they are in text order. With thousands
+    of documents, sequences are almost full. They are not if most documents fill more than half of a sequence, because
+    two do not fit; packing kind `contiguous` then fills them.
 
     A separator follows each document, except a document whose last piece fills a sequence without it. With `add_cls`, a
     sequence is `<s> A </s> B </s>` as in RoBERTa, with `</s>` after each piece. Tokens attend to all documents of their
     sequence. For attention within documents, use `contiguous` without `cross_documents`: unpadded batches stay full.
 
-    Shards of few tokens are packed together. No draws are needed: each epoch has the same sequences in another order.
+    Small shards are packed together. No draws are needed: each epoch has the same sequences in another order.
     """
 
     kind: Literal["best_fit"] = "best_fit"
