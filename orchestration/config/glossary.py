@@ -284,6 +284,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "full_sentences": ("contiguous",),
     "doc_sentences": ("contiguous",),
     "packed": ("contiguous",),
+    **dict.fromkeys(("bfd", "best_fit_decreasing", "bin_packing"), ("best_fit",)),
     "bert": ("encoder",),
     "gpt": ("decoder",),
     "t5": ("encoder_decoder",),

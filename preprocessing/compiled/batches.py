@@ -13,7 +13,7 @@ from preprocessing.compiled.philox import make_states
 from preprocessing.compiled.rows import CompiledRows
 from preprocessing.compiled.tables import Plans, make_lines, make_plans
 from preprocessing.jit import is_compiled, without_extensions
-from preprocessing.packing import SegmentPair, Stream, StreamPair
+from preprocessing.packing import BestFit, SegmentPair, Stream, StreamPair
 from preprocessing.row_plans import EpochPlans, RowPlans
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Batch, Ints
@@ -21,11 +21,14 @@ from preprocessing.tokenization import Vocab
 
 
 class _Found(NamedTuple):
-    """The place of B sequences in the text: line, address and number of its separators, parts, and label."""
+    """The place of B sequences in the text: line, separators and pieces of its plan, parts, and label."""
 
     line_B: Ints
-    separator_B: Ints
+    separator_B: Ints  # address
     num_separators_B: Ints
+    piece_B: Ints  # address
+    piece_width_B: Ints
+    num_pieces_B: Ints
     start_BP: Ints
     stop_BP: Ints
     label_B: Ints
@@ -89,7 +92,17 @@ class KernelBatches:
         plans = self._table_of(epoch_plans)
         plan_N, start_NP, stop_NP, label_N = packing.locate(number_N, plans, epoch_plans.plans[0].start_RP.shape[1])
         line_N = self._first_lines[group] + plan_N % len(self._plans.lines[group])
-        return _Found(line_N, plans.separator_K[plan_N], plans.num_separators_K[plan_N], start_NP, stop_NP, label_N)
+        return _Found(
+            line_B=line_N,
+            separator_B=plans.separator_K[plan_N],
+            num_separators_B=plans.num_separators_K[plan_N],
+            piece_B=plans.piece_K[plan_N],
+            piece_width_B=plans.piece_width_K[plan_N],
+            num_pieces_B=plans.num_pieces_K[plan_N],
+            start_BP=start_NP,
+            stop_BP=stop_NP,
+            label_B=label_N,
+        )
 
     def _table_of(self, epoch_plans: EpochPlans) -> Plans:
         """The table of the plans of an epoch; those of the last epochs are cached, as the plans are."""
@@ -103,8 +116,8 @@ class KernelBatches:
     def _pack(self, found: _Found) -> CompiledRows:
         part, label_B, position_T = self._sampling.packing, None, None
         cls, sep = self._vocab.cls or 0, self._vocab.sep or 0
-        line_B, separator_B, num_separators_B, start_BP, stop_BP, _ = found
-        places = line_B, separator_B, num_separators_B, start_BP, stop_BP
+        line_B, start_BP, stop_BP = found.line_B, found.start_BP, found.stop_BP
+        places = line_B, found.separator_B, found.num_separators_B, start_BP, stop_BP
         if isinstance(part, SegmentPair):
             columns = packing.pack_pairs(
                 self._lines, line_B, start_BP, stop_BP, cls, sep, part.num_separators, *self._wants
@@ -114,6 +127,9 @@ class KernelBatches:
             columns = packing.pack_stream_pairs(self._lines, *places, cls, sep, *self._wants)
             if part.both_ways:
                 position_T = packing.count_stream_positions(columns[0], start_BP)
+        elif isinstance(part, BestFit):
+            pieces = found.piece_B, found.piece_width_B, found.num_pieces_B
+            columns = packing.pack_best_fit(self._lines, *places, *pieces, cls, sep, part.add_cls, *self._wants)
         else:
             has_frame = not isinstance(part, Stream) and part.kind == "contiguous" and part.unit == "sentence"
             columns = packing.pack_contiguous(self._lines, *places, cls, sep, has_frame, *self._wants)

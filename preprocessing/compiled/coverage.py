@@ -14,7 +14,7 @@ from preprocessing.masking import (
     WholeWordMasking,
 )
 from preprocessing.objectives import CausalLM, Denoising, MaskedLM, Objective, PermutationLM, SpanCorruption
-from preprocessing.packing import Contiguous, Packing, SegmentPair, Stream, StreamPair
+from preprocessing.packing import BestFit, Contiguous, Packing, SegmentPair, Stream, StreamPair
 from preprocessing.sampling import ExampleSpec
 
 _MAX_POISSON: Final = 10  # numpy draws numbers of this mean and above in another way
@@ -43,7 +43,7 @@ def _explain_packing(packing: Packing, objective: Objective) -> str:
     match packing:
         case StreamPair() if isinstance(objective, CausalLM):
             return f"{packing.kind} with objective {objective.kind}"
-        case Contiguous() | SegmentPair() | Stream() | StreamPair():
+        case Contiguous() | BestFit() | SegmentPair() | Stream() | StreamPair():
             return ""
         case _:
             return packing.kind

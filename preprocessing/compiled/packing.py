@@ -82,17 +82,24 @@ def _write_special(columns: Columns, at: int, token: int) -> int:
 
 
 @kernel
+def _count_smaller(address: int, width: int, count: int, value: int) -> int:
+    """The number of elements below `value` in an ascending array of `count` integers of `width` bytes."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if load_integer(address, middle, width) < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
 def _write_stretch(
     lines: Lines, line: int, address: int, count: int, start: int, stop: int, columns: Columns, at: int, sep: int
 ) -> int:
     """Write the places start ... stop - 1 of a line on which `count` separators have places too."""
-    low, high = 0, count
-    while low < high:  # the number of separators before `start`
-        middle = (low + high) // 2
-        if int64(load_u8(address, middle)) < start:
-            low = middle + 1
-        else:
-            high = middle
+    low = _count_smaller(address, 8, count, start)  # the number of separators before `start`
     while start < stop:
         wall = int64(load_u8(address, low) if low < count else uint64(stop))
         end = min(wall, stop)
@@ -179,6 +186,51 @@ def pack_contiguous(
         separator, count, start, stop = separator_B[b], num_separators_B[b], start_BP[b, 0], stop_BP[b, 0]
         at = _write_stretch(lines, line_B[b], separator, count, start, stop, columns, at, sep)
         if has_frame:
+            _write_special(columns, at, sep)
+    return _finish(columns)
+
+
+@kernel
+def pack_best_fit(
+    lines: Lines,
+    line_B: Ints,
+    separator_B: Ints,
+    num_separators_B: Ints,
+    start_BP: Ints,
+    stop_BP: Ints,
+    piece_B: Ints,
+    piece_width_B: Ints,
+    num_pieces_B: Ints,
+    cls: int,
+    sep: int,
+    add_cls: bool,
+    wants_words: bool,
+    wants_sentences: bool,
+) -> Columns:
+    """BestFit.row of each sequence."""
+    columns = _allocate(stop_BP[:, 0] - start_BP[:, 0] + 2 * add_cls, wants_words, wants_sentences)
+    for b in range(len(line_B)):
+        at, start, stop = columns[0][b], start_BP[b, 0], stop_BP[b, 0]
+        separator, num_separators = separator_B[b], num_separators_B[b]
+        address, width, num_pieces = piece_B[b], piece_width_B[b], num_pieces_B[b]
+        passed = _count_smaller(separator, 8, num_separators, start)  # separators before `start`
+        piece = _count_smaller(address, width, num_pieces, start - passed)
+        if add_cls:
+            at = _write_special(columns, at, cls)
+        while start < stop:
+            first = load_integer(address, num_pieces + piece, width)
+            piece += 1
+            end = load_integer(address, piece, width) + passed if piece < num_pieces else stop
+            long = min(end, stop) - start  # the last piece may end before `stop`, at its separator
+            if passed < num_separators:
+                long = min(long, int64(load_u8(separator, passed)) - start)
+            at = _write_text(lines, line_B[b], first, first + long, columns, at)
+            start += long
+            if start < stop and passed < num_separators and int64(load_u8(separator, passed)) == start:
+                at = _write_special(columns, at, sep)
+                start += 1
+                passed += 1
+        if add_cls:
             _write_special(columns, at, sep)
     return _finish(columns)
 

@@ -39,6 +39,9 @@ class Plans(NamedTuple):
     label_K: Ints  # address of pair_label_R; 0 without labels
     separator_K: Ints  # address of separator_at_N
     num_separators_K: Ints
+    piece_K: Ints  # address of piece_2Q
+    piece_width_K: Ints
+    num_pieces_K: Ints
 
 
 def make_lines(lines: Sequence[Shard]) -> tuple[Lines, list[np.ndarray]]:
@@ -66,14 +69,27 @@ def make_lines(lines: Sequence[Shard]) -> tuple[Lines, list[np.ndarray]]:
 
 def make_plans(plans: Sequence[PackingPlan], end_K: Ints) -> tuple[Plans, list[np.ndarray]]:
     """The table of these plans, and the arrays that it points to."""
-    parts = ("start_RP", "stop_RP", "pair_label_R", "separator_at_N")
+    parts = ("start_RP", "stop_RP", "pair_label_R", "separator_at_N", "piece_2Q")
     columns = [[np.ascontiguousarray(getattr(plan, name)) for plan in plans] for name in parts]
-    start_K, stop_K, label_K, separator_K = (_addresses([one.ctypes.data for one in column]) for column in columns)
-    start_width_K, stop_width_K = (_ints([one.dtype.itemsize for one in column]) for column in columns[:2])
-    label_K = np.where(_ints([len(one) for one in columns[2]]) > 0, label_K, 0).astype(np.uint64)
-    num_separators_K = _ints([len(one) for one in columns[3]])
+    start_K, stop_K, label_K, separator_K, piece_K = (
+        _addresses([one.ctypes.data for one in column]) for column in columns
+    )
+    start_width_K, stop_width_K, _, _, piece_width_K = (
+        _ints([one.dtype.itemsize for one in column]) for column in columns
+    )
+    num_labels_K, num_separators_K, num_pieces_K = (_ints([one.shape[-1] for one in column]) for column in columns[2:])
     table = Plans(
-        end_K.astype(np.int64), start_K, start_width_K, stop_K, stop_width_K, label_K, separator_K, num_separators_K
+        end_K=end_K.astype(np.int64),
+        start_K=start_K,
+        start_width_K=start_width_K,
+        stop_K=stop_K,
+        stop_width_K=stop_width_K,
+        label_K=np.where(num_labels_K > 0, label_K, 0).astype(np.uint64),
+        separator_K=separator_K,
+        num_separators_K=num_separators_K,
+        piece_K=piece_K,
+        piece_width_K=piece_width_K,
+        num_pieces_K=num_pieces_K,
     )
     return table, [one for column in columns for one in column]
 

@@ -1,9 +1,9 @@
 """Packing. It selects the token ranges of a shard that form each sequence, and the special tokens around them.
 
 `plan` computes the ranges of a whole shard at once and reads no token; `row` reads one sequence of a plan. Read
-packing_plan.py and part.py first, then contiguous.py. segment_pair.py (with pool.py), stream.py, single_sentence.py and
-parallel.py are the other kinds. To add a kind, add one file here and one member to the union `Packing` below, which is
-the registry.
+packing_plan.py and part.py first, then contiguous.py. The other kinds are in best_fit.py, segment_pair.py, stream.py,
+single_sentence.py and parallel.py; pool.py combines shards. To add a kind, add one file here and one member to the
+union `Packing` below, which is the registry.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,17 +11,19 @@ from typing import cast
 
 import numpy as np
 
+from preprocessing.packing.best_fit import BestFit
 from preprocessing.packing.contiguous import Contiguous
 from preprocessing.packing.packing_plan import PackingPlan
 from preprocessing.packing.parallel import ParallelSentences
 from preprocessing.packing.part import PackingPart, ReversiblePacking
-from preprocessing.packing.pool import pools
+from preprocessing.packing.pool import join_shards, pools
 from preprocessing.packing.segment_pair import SegmentPair
 from preprocessing.packing.single_sentence import SingleSentence
 from preprocessing.packing.stream import Stream, StreamPair
 from preprocessing.shards import Shard
 
 __all__ = [
+    "BestFit",
     "Contiguous",
     "Packing",
     "PackingPart",
@@ -35,7 +37,7 @@ __all__ = [
     "plans_of",
 ]
 
-Packing = Contiguous | SegmentPair | Stream | StreamPair | SingleSentence | ParallelSentences
+Packing = Contiguous | BestFit | SegmentPair | Stream | StreamPair | SingleSentence | ParallelSentences
 
 
 def _has_every_fact(packing: Packing) -> PackingPart:
@@ -43,8 +45,9 @@ def _has_every_fact(packing: Packing) -> PackingPart:
 
 
 def lines_of(packing: Packing, shards: Sequence[Shard]) -> tuple[Shard, ...]:
-    """Return the token line to plan for each shard: the shard, or its pool if the packing uses partner documents."""
-    return tuple(cast(Sequence[Shard], pools(shards)) if packing.partners else shards)
+    """Return the token lines to plan: the shards, their pools with partner documents, or pools of small shards."""
+    pooled = join_shards(shards) if packing.joins_shards else pools(shards) if packing.partners else shards
+    return tuple(cast(Sequence[Shard], pooled))
 
 
 def plans_of(

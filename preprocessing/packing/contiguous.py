@@ -62,6 +62,7 @@ class Contiguous:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    joins_shards: ClassVar[bool] = False
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

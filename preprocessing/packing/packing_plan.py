@@ -39,6 +39,8 @@ class PackingPlan:
     separator_at_N: Ints = field(default_factory=_none)  # int64: positions of separators on the line, if any
     # int64, ParallelSentences: first token of the sentence that each separator ends
     text_at_N: Ints = field(default_factory=_none)
+    # BestFit: place of each piece of a document among the packed tokens, ascending, and its first token in the text
+    piece_2Q: Ints = field(default_factory=_none)
     # int8, ParallelSentences and SingleSentence: language of each part, -1 if the part is missing
     language_RP: Ints = field(default_factory=_none)
 

@@ -74,6 +74,7 @@ class ParallelSentences:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    joins_shards: ClassVar[bool] = False
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"languages": []},
         "small": {"languages": []},

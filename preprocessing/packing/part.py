@@ -22,6 +22,8 @@ class PackingPart(Protocol):
     """Whether each sequence continues the previous one, as a model with memory requires."""
     segments: ClassVar[int]
     """Number of token types in its sequences."""
+    joins_shards: ClassVar[bool]
+    """Whether small shards share a plan, so that their sequences hold documents of several shards (pool.py)."""
     scale_overrides: ClassVar[ScaleOverrides]
     """Values of keys that `--scale` sets, by scale."""
 

@@ -1,4 +1,4 @@
-"""Pools: a shard followed by other shards, for packings that need random documents when one shard has too few."""
+"""Pools of several shards, for packings that combine documents when one shard has too few."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,9 +11,13 @@ from preprocessing.shards import Shard
 ENOUGH: Final = 256
 """Number of documents that suffices for random partners. Larger shards use no pool, which bounds the memory."""
 
+ENOUGH_TOKENS: Final = 1 << 22
+"""Number of tokens that suffices to fill sequences of 8,192 by best fit: 512 of them, of which the last may be empty.
+Larger shards are packed alone, which bounds the memory of a plan."""
+
 
 class Pool:
-    """Several shards with the interface of one: first the shard to pack, then shards with partner documents.
+    """Several shards with the interface of one. For partners: first the shard to pack, then the shards with partners.
 
     No part of a sequence may cross a shard boundary. Joined arrays are computed on each access and not stored.
     """
@@ -79,3 +83,20 @@ def pools(shards: Sequence[Shard]) -> list[Shard | Pool]:
             documents += len(members[-1].offset_N1) - 1
         result.append(Pool(members) if len(members) > 1 else members[0])
     return result
+
+
+def join_shards(shards: Sequence[Shard]) -> list[Shard | Pool]:
+    """Return the shards, each in exactly one line; consecutive small shards share a pool of ENOUGH_TOKENS or more.
+
+    If all shards together have fewer tokens, one pool has all of them.
+    """
+    result, members, tokens = list[list[Shard]](), list[Shard](), 0
+    for shard in shards:
+        members.append(shard)
+        tokens += int(shard.offset_N1[-1])
+        if tokens >= ENOUGH_TOKENS:
+            result.append(members)
+            members, tokens = [], 0
+    if members:
+        result[-1:] = [[*(result[-1] if result else []), *members]]
+    return [Pool(one) if len(one) > 1 else one[0] for one in result]

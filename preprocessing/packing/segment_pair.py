@@ -75,6 +75,7 @@ class SegmentPair:
     languages: ClassVar[tuple[str, ...]] = ()
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
+    joins_shards: ClassVar[bool] = False
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

@@ -37,6 +37,7 @@ class SingleSentence:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    joins_shards: ClassVar[bool] = False
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"languages": []},
         "small": {"languages": []},

@@ -49,6 +49,7 @@ class Stream:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    joins_shards: ClassVar[bool] = False
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     @property
@@ -118,6 +119,7 @@ class StreamPair:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     partners: ClassVar[bool] = False
+    joins_shards: ClassVar[bool] = False
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
 
     def __post_init__(self) -> None:

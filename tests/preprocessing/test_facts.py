@@ -32,6 +32,7 @@ from preprocessing.objectives import (
     UnifiedLM,
 )
 from preprocessing.packing import (
+    BestFit,
     Contiguous,
     Packing,
     PackingPart,
@@ -63,6 +64,7 @@ SEGMENTS = facts.parts_of(
     Contiguous(unit="sentence", cross_documents=False, overlong="drop"),
     Contiguous(unit="token"),
     Contiguous(unit="token", cross_documents=False),
+    BestFit(add_cls=True),
     SegmentPair(negatives="random"),
     SegmentPair(negatives="random", unit="sentence", negative_prob=0.25),
     SegmentPair(negatives="swapped"),

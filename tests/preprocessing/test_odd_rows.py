@@ -35,7 +35,7 @@ from preprocessing.objectives import (
     SpanCorruption,
 )
 from preprocessing.objectives import MaskedSeq2Seq as Masked
-from preprocessing.packing import Contiguous, Packing, SegmentPair, SingleSentence, Stream
+from preprocessing.packing import BestFit, Contiguous, Packing, SegmentPair, SingleSentence, Stream
 from preprocessing.rows import ExampleDataset, impossible
 from preprocessing.sampling import ExampleSpec
 from tests.family import Words as Vocabulary
@@ -46,6 +46,8 @@ SEGMENTS: tuple[Packing, ...] = (
     Contiguous(unit="token"),
     Contiguous(unit="token", add_separators=False, cross_documents=False),
     Contiguous(unit="sentence", cross_documents=False),
+    BestFit(),
+    BestFit(add_cls=True),
     SegmentPair(negatives="none", single_segment_prob=0.3),
     SegmentPair(negatives="swapped", short_seq_prob=1.0),
     SingleSentence(),

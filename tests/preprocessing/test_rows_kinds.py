@@ -6,7 +6,15 @@ import pytest
 from preprocessing import objectives
 from preprocessing.collate import collate_padded
 from preprocessing.errors import BadInput
-from preprocessing.masking import FragmentMasking, NgramMasking, NoMasking, PartialPrediction, RandomSpans, TokenMasking
+from preprocessing.masking import (
+    FragmentMasking,
+    NgramMasking,
+    NoMasking,
+    PartialPrediction,
+    RandomSpans,
+    SpanMasking,
+    TokenMasking,
+)
 from preprocessing.objectives import (
     CausalLM,
     Denoising,
@@ -18,7 +26,15 @@ from preprocessing.objectives import (
     SpanCorruption,
     UnifiedLM,
 )
-from preprocessing.packing import Contiguous, ParallelSentences, SegmentPair, SingleSentence, Stream, StreamPair
+from preprocessing.packing import (
+    BestFit,
+    Contiguous,
+    ParallelSentences,
+    SegmentPair,
+    SingleSentence,
+    Stream,
+    StreamPair,
+)
 from preprocessing.rows import ExampleDataset, impossible
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import IGNORE
@@ -196,6 +212,8 @@ NEW = {
         "masking": FragmentMasking(block_size=16),
         "objective": objectives.MaskedSeq2Seq(hide_masked_from_decoder=False),
     },
+    "best_fit": {"packing": BestFit(), "masking": NoMasking(), "objective": CausalLM()},
+    "best_fit_encoder": {"packing": BestFit(add_cls=True), "masking": SpanMasking(), "objective": MaskedLM()},
     "bart": {"packing": Contiguous(unit="sentence"), "masking": NoMasking(), "objective": Denoising()},
     "pegasus": {
         "packing": Contiguous(unit="sentence", cross_documents=False),

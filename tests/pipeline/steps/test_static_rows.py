@@ -23,7 +23,15 @@ from preprocessing.objectives import (
     PrefixLM,
     UnifiedLM,
 )
-from preprocessing.packing import Contiguous, ParallelSentences, SegmentPair, SingleSentence, Stream, StreamPair
+from preprocessing.packing import (
+    BestFit,
+    Contiguous,
+    ParallelSentences,
+    SegmentPair,
+    SingleSentence,
+    Stream,
+    StreamPair,
+)
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import PER_TOKEN
@@ -62,6 +70,7 @@ BART = GPT | {"packing": Contiguous(unit="sentence"), "objective": Denoising()}
 PEGASUS = BART | {"objective": GapSentenceGeneration()}
 PREFIX = GPT | {"objective": PrefixLM()}
 UNILM = ONCE | {"masking": NgramMasking(ngram_weights=(0.8, 0.1, 0.1)), "objective": UnifiedLM()}
+WHOLE = BART | {"packing": BestFit(add_cls=True)}
 OBJECTIVES = {
     "bert": BERT,
     "gpt": GPT,
@@ -73,6 +82,7 @@ OBJECTIVES = {
     "bart": BART,
     "pegasus": PEGASUS,
     "prefix": PREFIX,
+    "whole documents": WHOLE,
     "unilm": UNILM,
 }
 READ = {

@@ -21,7 +21,7 @@ from preprocessing.masking import (
     WholeWordMasking,
 )
 from preprocessing.objectives import CausalLM, Denoising, MaskedLM, Objective, PermutationLM, SpanCorruption
-from preprocessing.packing import Contiguous, Packing, SegmentPair, Stream, StreamPair
+from preprocessing.packing import BestFit, Contiguous, Packing, SegmentPair, Stream, StreamPair
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from tests import family
@@ -93,7 +93,11 @@ def test_batches_of_a_recipe_equal_those_of_numpy(name: str) -> None:
     require_equal(rows, some_addresses(rows))
 
 
-@pytest.mark.parametrize("packing", [PAIRS, SENTENCES, TOKENS, Stream(), StreamPair(reuse_len=32)], ids=describe)
+@pytest.mark.parametrize(
+    "packing",
+    [PAIRS, SENTENCES, TOKENS, BestFit(), BestFit(add_cls=True), Stream(), StreamPair(reuse_len=32)],
+    ids=describe,
+)
 @pytest.mark.parametrize(
     "masking",
     [
@@ -167,10 +171,22 @@ def test_denoising(packing: Packing, objective: Denoising) -> None:
 
 
 @pytest.mark.parametrize(
-    "packing", [TOKENS, Stream(), SENTENCES, Contiguous(unit="token", add_separators=False)], ids=describe
+    "packing",
+    [TOKENS, Stream(), SENTENCES, BestFit(), BestFit(add_cls=True), Contiguous(unit="token", add_separators=False)],
+    ids=describe,
 )
 def test_causal_language_models(packing: Packing) -> None:
     rows = dataset(packing, NoMasking(), CausalLM())
+    require_equal(rows, some_addresses(rows))
+
+
+@pytest.mark.parametrize("length", [4, 16, 500])
+@pytest.mark.parametrize("add_cls", [False, True])
+@pytest.mark.parametrize(
+    "text", [shards(5, 3), shards(1, 300), shards(2, 40, np.uint32)], ids=["pool", "one", "uint32"]
+)
+def test_best_fit(length: int, add_cls: bool, text: ToyStore) -> None:
+    rows = dataset(BestFit(add_cls=add_cls), NoMasking(), CausalLM(), text, length=length)
     require_equal(rows, some_addresses(rows))
 
 
@@ -193,7 +209,7 @@ def test_seeds_and_static_masks(seed: int, static_masks: int, length: int) -> No
     require_equal(rows, some_addresses(rows))
 
 
-@pytest.mark.parametrize("packing", [PAIRS, SENTENCES], ids=describe)
+@pytest.mark.parametrize("packing", [PAIRS, SENTENCES, BestFit()], ids=describe)
 def test_a_mixture(packing: Packing) -> None:
     """A batch has sequences of several groups and epochs."""
     rows = dataset(packing, TokenMasking(), MaskedLM(), mixed(), length=48)

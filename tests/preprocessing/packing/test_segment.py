@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocessing.packing import Contiguous, SegmentPair, SingleSentence, Stream
+from preprocessing.packing import BestFit, Contiguous, SegmentPair, SingleSentence, Stream
 from tests.preprocessing.planned import (
     CLS,
     DOCUMENTS,
@@ -184,7 +184,8 @@ def test_sequences_have_the_dtypes_of_the_schema():
 
 
 @pytest.mark.parametrize(
-    "segment", [Contiguous(unit="sentence"), Contiguous(unit="token"), SegmentPair(negatives="swapped"), Stream()]
+    "segment",
+    [Contiguous(unit="sentence"), Contiguous(unit="token"), SegmentPair(negatives="swapped"), Stream(), BestFit()],
 )
 def test_sentence_starts_are_present_if_required(segment):
     text = shard([[3, 4], [5, 6, 2], [4, 3]] * 5)
