@@ -15,7 +15,7 @@ from preprocessing.packing.contiguous import Contiguous
 from preprocessing.packing.packing_plan import PackingPlan
 from preprocessing.packing.parallel import ParallelSentences
 from preprocessing.packing.part import PackingPart, ReversiblePacking
-from preprocessing.packing.pool import pools
+from preprocessing.packing.pool import Pool, pools
 from preprocessing.packing.segment_pair import SegmentPair
 from preprocessing.packing.single_sentence import SingleSentence
 from preprocessing.packing.stream import Stream, StreamPair
@@ -27,6 +27,7 @@ __all__ = [
     "PackingPart",
     "PackingPlan",
     "ParallelSentences",
+    "Pool",
     "SegmentPair",
     "SingleSentence",
     "Stream",
