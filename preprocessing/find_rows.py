@@ -13,7 +13,7 @@ import numpy as np
 
 from preprocessing.order import turns
 from preprocessing.packing import Packing, PackingPlan, Pool
-from preprocessing.row_plans import RowOrder, RowPlans
+from preprocessing.row_plans import EpochPlans, RowOrder, RowPlans
 from preprocessing.schema import Bools, Ints
 from preprocessing.shards import Shard
 from preprocessing.tokenization import Vocab
@@ -33,6 +33,13 @@ class DocumentRows:
     stop_K: Ints
 
 
+class DocumentPlace(NamedTuple):
+    """A document: its shard, and its index in the shard."""
+
+    shard: Shard
+    document: int
+
+
 class DocumentSpan(NamedTuple):
     """Tokens [start, stop) of a document: the shard, and the index of the document in it."""
 
@@ -44,37 +51,64 @@ class DocumentSpan(NamedTuple):
 
 Found = tuple[Ints, Ints, Ints]
 """The numbers of sequences in their epoch, and the range of the document in each, int64 [K] each."""
+_Part = tuple[Ints, int, Found]
+"""Positions, the epoch, and what was found in it."""
 _NONE: Final[Found] = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def find_rows(plans: RowPlans, order: RowOrder, shard: Shard, document: int, positions: range) -> DocumentRows:
-    """The sequences at `positions` that contain tokens of a document of a shard. Time depends on the epochs."""
-    group = next(number for number, shards in enumerate(plans.groups) if any(each is shard for each in shards))
-    first_place, last_place = (int(turns(at, order.shares)[group]) for at in (positions.start, positions.stop))
-    search, epoch, first, parts = _Search(plans, group, shard, document), 0, 0, list[tuple[Ints, int, Found]]()
-    while first < last_place:
-        end = first + plans.count(group, epoch)
-        if end > first_place:
-            found = search.find(epoch)
-            parts.append((order.positions(group, epoch, first, found[0]), epoch, found))
-        epoch, first = epoch + 1, end
-    return _collect(parts, positions)
+def find_rows(
+    plans: RowPlans,
+    order: RowOrder,
+    documents: Sequence[DocumentPlace],
+    positions: range,
+    report: Callable[[float], None],
+) -> list[DocumentRows]:
+    """The sequences at `positions` that contain tokens of each document. The time depends on the number of epochs.
+
+    `report` is called after each epoch with the share of the work that is done.
+    """
+    parts: list[list[_Part]] = [[] for _ in documents]
+    groups = [_group_of(plans, place.shard) for place in documents]
+    for done, group in enumerate(sorted(set(groups))):
+        first_place, last_place = (int(turns(at, order.shares)[group]) for at in (positions.start, positions.stop))
+        mine = [number for number, each in enumerate(groups) if each == group]
+        search, epoch, first = _Search(plans, group, [documents[number] for number in mine]), 0, 0
+        while first < last_place:
+            end = first + plans.count(group, epoch)
+            if end > first_place:
+                for number, found in zip(mine, search.find(epoch), strict=True):
+                    parts[number].append((order.positions(group, epoch, first, found[0]), epoch, found))
+            epoch, first = epoch + 1, end
+            report((done + min(1.0, first / last_place)) / len(set(groups)))
+    return [_collect(each, positions) for each in parts]
 
 
-def find_stream_rows(plans: RowPlans, shard: Shard, document: int, positions: range, streams: int) -> DocumentRows:
+def find_stream_rows(
+    plans: RowPlans,
+    documents: Sequence[DocumentPlace],
+    positions: range,
+    streams: int,
+    report: Callable[[float], None],
+) -> list[DocumentRows]:
     """The same for sequences that continue each other, as ExampleDataset.stream_rows arranges them."""
     each = plans.count(0, 0) // streams
-    search, parts = _Search(plans, 0, shard, document), list[tuple[Ints, int, Found]]()
-    for epoch in range(positions.start // (each * streams), -(-positions.stop // (each * streams))):
-        found = search.find(epoch)
-        stream_K, place_K = np.divmod(found[0], each)
-        is_used_K = stream_K < streams
-        position_K = (epoch * each + place_K) * streams + stream_K
-        parts.append((np.where(is_used_K, position_K, -1), epoch, found))
-    return _collect(parts, positions)
+    parts: list[list[_Part]] = [[] for _ in documents]
+    search = _Search(plans, 0, documents)
+    epochs = range(positions.start // (each * streams), -(-positions.stop // (each * streams)))
+    for epoch in epochs:
+        for of_document, found in zip(parts, search.find(epoch), strict=True):
+            stream_K, place_K = np.divmod(found[0], each)
+            position_K = (epoch * each + place_K) * streams + stream_K
+            of_document.append((np.where(stream_K < streams, position_K, -1), epoch, found))
+        report((epoch + 1 - epochs.start) / len(epochs))
+    return [_collect(each, positions) for each in parts]
 
 
-def _collect(parts: Sequence[tuple[Ints, int, Found]], positions: range) -> DocumentRows:
+def _group_of(plans: RowPlans, shard: Shard) -> int:
+    return next(group for group, shards in enumerate(plans.groups) if any(each is shard for each in shards))
+
+
+def _collect(parts: Sequence[_Part], positions: range) -> DocumentRows:
     """Positions, epoch and ranges of several epochs as one value; only those at `positions`, neighbors merged."""
     none = np.zeros(0, np.int64)
     position_K = np.concatenate([none, *(at_K for at_K, _, _ in parts)])
@@ -92,25 +126,25 @@ def _collect(parts: Sequence[tuple[Ints, int, Found]], positions: range) -> Docu
 
 
 class _Search:
-    """The sequences of an epoch of a group that contain tokens of a document; equal plans are searched once."""
+    """The sequences of an epoch of a group that contain tokens of each document; equal plans are searched once."""
 
-    def __init__(self, plans: RowPlans, group: int, shard: Shard, document: int) -> None:
-        self._plans, self._group = plans, group
-        self._shard, self._document = shard, document
-        self._found: dict[int, Found] = {}
+    def __init__(self, plans: RowPlans, group: int, documents: Sequence[DocumentPlace]) -> None:
+        self._plans, self._group, self._documents = plans, group, documents
+        self._found: dict[int, list[Found]] = {}
 
-    def find(self, epoch: int) -> Found:
+    def find(self, epoch: int) -> list[Found]:
         turn = self._plans.plan_turn(epoch)
         if turn not in self._found:
-            self._found[turn] = self._search(epoch)
+            planned = self._plans.epoch(self._group, epoch)
+            self._found[turn] = [self._find_document(planned, *place) for place in self._documents]
         return self._found[turn]
 
-    def _search(self, epoch: int) -> Found:
-        planned, lines = self._plans.epoch(self._group, epoch), self._plans.lines[self._group]
+    def _find_document(self, planned: EpochPlans, shard: Shard, document: int) -> Found:
+        lines = self._plans.lines[self._group]
         first_K = planned.end_K - [len(plan) for plan in planned.plans]
         found: list[Found] = [_NONE]
         for k, plan in enumerate(planned.plans):
-            for number, first, stop in _places_on(lines[k % len(lines)], self._shard, self._document):
+            for number, first, stop in _places_on(lines[k % len(lines)], shard, document):
                 row_K, start_K, stop_K = _find_in_plan(plan, number, first, stop)
                 found.append((row_K + first_K[k], start_K, stop_K))
         number_K, start_K, stop_K = (np.concatenate(each) for each in zip(*found, strict=True))

@@ -4,7 +4,7 @@ The data loader and the pipeline that materializes examples both call `ExampleDa
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from preprocessing.collate import collate_unpadded
 from preprocessing.compiled import CheckedBatches, CompiledBatches, explain_gap, open_batches
 from preprocessing.errors import BadInput
 from preprocessing.find_rows import (
+    DocumentPlace,
     DocumentRows,
     DocumentSpan,
     find_places,
@@ -122,15 +123,22 @@ class ExampleDataset:
         plan, i, line = self._locate(epoch, sample)
         return list_documents(line, find_places(self.sampling.packing, plan, i, self.vocab))
 
-    def find_document(self, shard: Shard, document: int, positions: range, streams: int = 0) -> DocumentRows:
-        """The sequences at `positions` that contain tokens of a document of a shard of the store.
+    def find_documents(
+        self,
+        documents: Sequence[DocumentPlace],
+        positions: range,
+        streams: int = 0,
+        report: Callable[[float], None] = lambda share: None,
+    ) -> list[DocumentRows]:
+        """For each document of the store, the sequences at `positions` that contain tokens of it.
 
-        `streams`: the number of streams, if sequences continue each other.
+        `streams`: the number of streams, if sequences continue each other. `report` is called with the share of the
+        positions that are done.
         """
         if not streams:
-            return find_rows(self._plans, self._order, shard, document, positions)
+            return find_rows(self._plans, self._order, documents, positions, report)
         self.stream_rows(0, 1, streams)  # BadInput if there are too few sequences
-        return find_stream_rows(self._plans, shard, document, positions, streams)
+        return find_stream_rows(self._plans, documents, positions, streams, report)
 
     def count_tokens_before(self, position_N: Ints) -> Ints:
         """The number of tokens of the text before the sequence at each position, int64 [N], without special tokens."""

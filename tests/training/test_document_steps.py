@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from preprocessing.find_rows import DocumentPlace
 from preprocessing.manifest import MixtureGroupStats
 from preprocessing.masking import NoMasking, TokenMasking
 from preprocessing.objectives import CausalLM, MaskedLM
@@ -123,22 +124,25 @@ def test_the_sequences_of_each_document_are_those_of_all_steps(
     loader = loader_of(packing, parts, phases, store, static)
     every, epochs = enumerate_documents(loader, store), set[int]()
     steps = range(sum(phase.steps for phase in phases))
-    for shard in store.shards:
-        for document in range(len(shard.offset_N1) - 1):
-            expected = every.get(int(shard.ids_T[shard.offset_N1[document]]), {})
-            found = find_steps(loader, shard, document, steps)
-            actual = dict[tuple[int, int], set[int]]()
-            for step, row, start, stop in zip(found.step_K, found.row_K, found.start_K, found.stop_K, strict=True):
-                tokens = shard.ids_T[shard.offset_N1[document] + start : shard.offset_N1[document] + stop]
-                place = actual.setdefault((int(step), int(row)), set())
-                assert not place & set(tokens.tolist())
-                place |= set(tokens.tolist())
-            assert actual == expected, (name, document)
-            assert np.all(np.diff(found.step_K) >= 0)
-            assert np.all(found.start_K < found.stop_K)
-            epochs |= set(found.epoch_K.tolist())
-            part = find_steps(loader, shard, document, range(5, 10))
-            wanted = (found.step_K >= 5) & (found.step_K < 10)
-            assert part.step_K.tolist() == found.step_K[wanted].tolist()
-            assert part.start_K.tolist() == found.start_K[wanted].tolist()
+    places = [DocumentPlace(shard, one) for shard in store.shards for one in range(len(shard.offset_N1) - 1)]
+    shares = list[int]()
+    together, later = find_steps(loader, places, steps, shares.append), find_steps(loader, places, range(5, 10))
+    assert shares == sorted(shares)
+    assert shares[-1] == len(steps)
+    for place, found, part in zip(places, together, later, strict=True):
+        shard, document = place
+        expected = every.get(int(shard.ids_T[shard.offset_N1[document]]), {})
+        actual = dict[tuple[int, int], set[int]]()
+        for step, row, start, stop in zip(found.step_K, found.row_K, found.start_K, found.stop_K, strict=True):
+            tokens = shard.ids_T[shard.offset_N1[document] + start : shard.offset_N1[document] + stop]
+            there = actual.setdefault((int(step), int(row)), set())
+            assert not there & set(tokens.tolist())
+            there |= set(tokens.tolist())
+        assert actual == expected, (name, document)
+        assert np.all(np.diff(found.step_K) >= 0)
+        assert np.all(found.start_K < found.stop_K)
+        epochs |= set(found.epoch_K.tolist())
+        wanted = (found.step_K >= 5) & (found.step_K < 10)
+        assert part.step_K.tolist() == found.step_K[wanted].tolist()
+        assert part.start_K.tolist() == found.start_K[wanted].tolist()
     assert len(epochs) > 1, "the case must have several epochs"
