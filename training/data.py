@@ -64,6 +64,15 @@ class Loader:
             return self.rows_by_length[phase.seq_length].rows_in_token_range(start, start + whole)
         return range(first, first + phase.global_batch_size)
 
+    def addresses(self, step: int) -> list[tuple[int, int]]:
+        """(epoch, sample) of each sequence of a step, over all workers."""
+        phase, positions = self.phase_of(step), self.positions(step)
+        rows = self.rows_by_length[phase.seq_length]
+        if phase.batch_unit == "token" or not self.is_ordered:
+            return rows.addresses(positions.start, positions.stop)
+        found = rows.stream_rows(positions.start, positions.stop, phase.global_batch_size)
+        return [(epoch, sample) for epoch, sample, _ in found]
+
     def __getitem__(self, step: int) -> list[Batch]:
         return self.at(step)  # torch's DataLoader calls this method
 

@@ -59,7 +59,7 @@ def where(
     }
     first = next((use for each in found.documents for use in each.uses), None)
     kept = next((each.document.kept_key for each in found.documents if each.document.kept_source), "")
-    next_ = [flags.command("inspect", "--step", str(first.step), "--rows", str(first.row + 1))] if first else []
+    next_ = [flags.command("inspect", "--step", str(first.step), "--row", str(first.row))] if first else []
     next_ += [flags.command("where", kept)] if kept and not first else []
     return print_answer(CommandResult((render_uses(found, rows),), values, tuple(next_)), output.as_json)
 
