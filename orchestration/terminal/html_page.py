@@ -35,17 +35,17 @@ body{font:15px/1.5 system-ui,sans-serif}
 h1{font-size:1.3rem}h2{font-size:1rem;margin:0}p{margin:.3rem 0}ul{margin:.2rem 0;padding-left:1.2rem}
 .q{color:var(--quiet);font-size:.86rem;overflow-wrap:anywhere}
 section{border-top:1px solid var(--line);padding:.7rem 0;content-visibility:auto;contain-intrinsic-size:auto 12rem}
-.t{line-height:2.3;overflow-wrap:anywhere}
+.t{line-height:2.2;overflow-wrap:break-word}
 .t i{font-style:normal;background:var(--chip);border-radius:3px;padding:1px 2px;margin-left:3px}
 .t i.c{margin-left:1px}.t .b i{background:var(--b)}.t .d i{box-shadow:0 2px var(--quiet)}
 .t i.s{color:var(--special);background:none}
 .t i.m,.t i.r,.t i.k{border:1px solid;background:none}
 .t i.m{color:var(--mask)}.t i.r{color:var(--random);border-style:dashed}
-.t i.k{color:var(--kept);border-style:dotted}.t sub{color:var(--ink);margin-left:2px}
-.t hr{display:inline-block;width:0;height:1.1em;margin:0 3px;border:0;border-left:2px solid var(--random)}
-.t hr{vertical-align:middle}
+.t i.k{color:var(--kept);border-style:dotted}.t sub{color:var(--ink);margin-left:3px;vertical-align:baseline}
+.t u{display:inline-block;width:0;height:1.1em;margin:0 3px;border:0;border-left:2px solid var(--random)}
+.t u{vertical-align:middle}
 .g{display:flex;flex-wrap:wrap;gap:1.5rem}figure{margin:.5rem 0}figcaption{font-size:.86rem;color:var(--quiet)}
-svg{display:block;width:100%;max-width:260px;height:auto}rect{fill:var(--mask)}rect.e{fill:var(--chip)}
+svg{display:block;width:100%;max-width:260px;height:auto;color:var(--mask)}
 ol{padding-left:2.2rem}ol li::marker{color:var(--quiet);font-size:.8rem}
 """
 
@@ -98,7 +98,7 @@ def _render_tokens(example: DecodedExample) -> str:
     parts, before = list[str](), -1
     for (segment, document), places in groupby(range(size), lambda at: (example.segments[at], document_of[at])):
         chips = "".join(_render_chip(example.shown[at], example.changes[at]) for at in places)
-        bar = "<hr>" if document >= 0 and before not in (-1, document) else ""
+        bar = "<u></u>" if document >= 0 and before not in (-1, document) else ""
         before = document if document >= 0 else before
         classes = " ".join(name for name, holds in (("b", segment % 2), ("d", document % 2 and document >= 0)) if holds)
         where = f' title="{_escape(str(example.documents[document]))}"' if example.document_of and document >= 0 else ""
@@ -126,7 +126,7 @@ def _render_legend(found: InspectedStep) -> str:
     if any(segment % 2 for one in found.examples for segment in one.segments):
         chips.append('<span class="b"><i>token</i></span> second segment')
     if any(number > 0 for one in found.examples for number in one.document_of):
-        chips.append('<hr><span class="d"><i>token</i></span> another document')
+        chips.append('<u></u><span class="d"><i>token</i></span> another document')
     chips += ["<sub>label</sub> token to predict"] if changes else []
     signs = legend(token for one in found.examples for token in (*one.shown_source, *one.shown))
     return f'<p class="t q">{"&emsp; ".join([*chips, *([_escape(signs)] if signs else [])])}</p>'
@@ -177,12 +177,14 @@ def _draw_histogram(title: str, values: Sequence[float]) -> str:
 
 def _draw_fill(found: InspectedStep) -> str:
     """The tokens of the batch as a part of those of full sequences."""
-    full = f'<rect class="e" width="256" height="16"/><rect width="{256 * min(1.0, found.fill):.1f}" height="16"/>'
+    full = f'<rect width="256" height="16" opacity=".2"/><rect width="{256 * min(1.0, found.fill):.1f}" height="16"/>'
     return _draw(f"{100 * found.fill:.1f} % of the tokens of full sequences of {found.seq_length:,}", 16, full)
 
 
 def _draw(line: str, height: int, shapes: str) -> str:
-    picture = f'<svg viewBox="0 0 256 {height}" role="img" aria-label="{_escape(line)}">{shapes}</svg>'
+    picture = (
+        f'<svg viewBox="0 0 256 {height}" fill="currentColor" role="img" aria-label="{_escape(line)}">{shapes}</svg>'
+    )
     return f"<figure>{picture}<figcaption>{_escape(line)}</figcaption></figure>"
 
 
@@ -204,6 +206,11 @@ def _percent(part: int, whole: int) -> str:
     '12.5 %'
     """
     return f"{100 * part / max(1, whole):.1f} %"
+
+
+def render_frame(page: str) -> str:
+    """The page as an element of another page, such as a notebook, whose styles it does not change."""
+    return f'<iframe srcdoc="{escape(page)}" style="width:100%;height:32rem;border:0"></iframe>'
 
 
 def write_page(page: str, file: Path, default: str) -> Path:
