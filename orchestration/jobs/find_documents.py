@@ -59,10 +59,11 @@ def find_documents(corpus: Path, wanted: str, is_text: bool, report: Report) -> 
     if not found:
         kinds = "the beginning of a key or a text" if is_key else "a text"
         raise BadInput(
-            f"invalid DOCUMENT: got {wanted!r}, expected {kinds} of a document of {corpus.name}{note}; check case and "
-            "spaces, or see the dropped documents with `sesame inspect RUN --dropped all`"
+            f"invalid DOCUMENT: got {wanted!r}, expected {kinds} of a document of {corpus.name}"
+            f"{f' ({note})' if note else ''}; check case and spaces, or see the dropped documents with "
+            "`sesame inspect RUN --dropped all`"
         )
-    return DocumentSearch(found, note.removeprefix(", ").removesuffix(" only"))
+    return DocumentSearch(found, note)
 
 
 def _find_key(corpus: Path, digits: str) -> tuple[CorpusDocument, ...]:
@@ -115,7 +116,7 @@ def _text_folder(corpus: Path) -> Path | None:
 def _find_text(corpus: Path, words: str, report: Report) -> tuple[tuple[CorpusDocument, ...], str]:
     """The documents that contain `words`, and which text was searched if it is not the cleaned text."""
     if not (folder := _text_folder(corpus)):
-        note = ", whose cleaned text is not in its directory: the text of its tokens was searched only"
+        note = "the cleaned text is not in its directory, so the text of the tokens was searched"
         return tuple(_find_in_tokens(corpus, words, report)), note
     from pipeline.steps import TextDirectory, find_text  # imports Beam
 
