@@ -29,7 +29,7 @@ def inspect(
         typer.Option(metavar="N", min=1, help="Show N sequences.", show_default=f"{_ROWS}; with --html {_PAGE_ROWS}"),
     ] = None,
     row: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Begin with sequence N of the batch; show only it.")
+        int | None, typer.Option(metavar="N", min=0, help="Show sequence N; with --rows, those after it, too.")
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page to FILE, or into this directory.")
