@@ -1,7 +1,7 @@
 """The steps of a corpus job in order: ingest, clean, dedup, line_dedup, substrings, plan, encode, domains, static_rows.
 
 Each step writes to a directory that it locks (output_folder.py), so a killed job resumes with its next part. sample.py
-reads samples of the text before the job. repeats.py lists the documents that repeat others. find_text.py searches the
+reads samples of the text before the job. repeats.py lists the documents that repeat others. text_search.py searches the
 cleaned documents.
 """
 
@@ -18,12 +18,12 @@ from pipeline.steps.encode import (
     try_encoder,
     write_sample,
 )
-from pipeline.steps.find_text import find_repeats, find_text
 from pipeline.steps.ingest import read_text, seal_of
 from pipeline.steps.output_folder import lock_directory, read_seal, sweep
 from pipeline.steps.plan import TextDirectory
 from pipeline.steps.sample import require_room
 from pipeline.steps.static_rows import StaticExampleSpec, materialise
+from pipeline.steps.text_search import find_repeats, find_text
 
 __all__ = [
     "ENCODER_VERSION",
