@@ -146,3 +146,12 @@ def test_the_sequences_of_each_document_are_those_of_all_steps(
         assert part.step_K.tolist() == found.step_K[wanted].tolist()
         assert part.start_K.tolist() == found.start_K[wanted].tolist()
     assert len(epochs) > 1, "the case must have several epochs"
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[4]], ids=["sentences", "streams"])
+def test_the_addresses_of_a_step_are_those_of_its_sequences(case: Any) -> None:
+    loader = loader_of(*case[1:])
+    for step in (0, 8, sum(phase.steps for phase in case[3]) - 1):
+        rows = loader.rows_by_length[loader.phase_of(step).seq_length]
+        wanted = np.concatenate([batch["input_ids"] for batch in loader.at(step)])
+        assert np.array_equal(np.concatenate([rows.row(*at)["input_ids"] for at in loader.addresses(step)]), wanted)
