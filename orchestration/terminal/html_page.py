@@ -126,7 +126,7 @@ def _render_legend(found: InspectedStep) -> str:
     if any(segment % 2 for one in found.examples for segment in one.segments):
         chips.append('<span class="b"><i>token</i></span> second segment')
     if any(number > 0 for one in found.examples for number in one.document_of):
-        chips.append('<u></u><span class="d"><i>token</i></span> another document')
+        chips.append('<u></u><span class="d"><i>token</i></span> another document, or another part of it')
     chips += ["<sub>label</sub> token to predict"] if changes else []
     signs = legend(token for one in found.examples for token in (*one.shown_source, *one.shown))
     return f'<p class="t q">{"&emsp; ".join([*chips, *([_escape(signs)] if signs else [])])}</p>'
@@ -158,7 +158,7 @@ def _draw_histogram(title: str, values: Sequence[float]) -> str:
     """How many values are in each of equally wide bins, with the least, the mean and the greatest value."""
     least, most = (min(values), max(values)) if values else (0, 0)
     whole = all(isinstance(value, int) for value in values)
-    num_bins = int(min(_BINS, most - least + 1)) if whole else _BINS
+    num_bins = int(min(_BINS, most - least + 1)) if whole or least == most else _BINS
     width = (most - least + whole) / num_bins or 1
     counts = [0] * num_bins
     for value in values:
