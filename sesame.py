@@ -4,6 +4,7 @@
 
     bert = sesame.open("bert_base", scale="tiny", data="demo")
     bert.examples()         # sequences of a step, decoded, with the predicted tokens and their labels
+    bert.where("some text") # the steps that trained on a document with this text, and those that will
     bert.batch()            # a batch of a step, as tensors
     bert.model()            # the model as a torch module, with initial or trained weights
     bert.train(steps=20)    # a short run with Ray and MLflow
@@ -111,10 +112,10 @@ if TYPE_CHECKING:
     from orchestration.config import Recipe
     from orchestration.evaluation.label_prediction import LabelPrediction
     from orchestration.evaluation.prediction import TokenPrediction
-    from orchestration.jobs import Job, JobFlags
+    from orchestration.jobs import DocumentUses, DocumentUsesResult, Job, JobFlags
     from orchestration.jobs.finetuned_source import FinetunedSource
     from orchestration.progress import Report
-    from orchestration.terminal.inspect import DecodedExample
+    from orchestration.terminal.inspect import DecodedExample, InspectedStep
     from preprocessing.manifest import Manifest
     from training.evaluation.tasks import TaskScore
     from training.model import Model
@@ -124,6 +125,7 @@ __all__ = [
     "BadInput",
     "DataError",
     "Diverged",
+    "DocumentUsesList",
     "ExampleList",
     "GeneratedList",
     "MiscountedLoss",
@@ -315,12 +317,41 @@ class Session:
 
     @_check_names
     def examples(self, step: int = 0, count: int = 4) -> "ExampleList":
-        """The first `count` sequences of a step, decoded as by `sesame inspect`. The list prints as text."""
-        from orchestration.terminal.inspect import decode_examples
+        """The first `count` sequences of a step, decoded as by `sesame inspect`.
+
+        The list prints as text, and a notebook shows it as the page of `sesame inspect --html`; `html()` returns that
+        page.
+        """
+        from orchestration.terminal.inspect import inspect_step
 
         step = _number("step", step, int, "an integer of at least 0")
         count = _number("count", count, int, "an integer of at least 1")
-        return ExampleList(decode_examples(self._run(), step, count))
+        return ExampleList(inspect_step(self._run(), step, range(count)))
+
+    @_check_names
+    def where(
+        self, document: str, *, is_text: bool = False, steps: range | None = None, max_documents: int = 5
+    ) -> "DocumentUsesList":
+        """The steps and rows that trained on a document, and those that will, as by `sesame where`.
+
+        `document`: the first digits of a key, or a piece of text, for which the cleaned text is searched; `is_text`
+        searches digits as text, too. `steps`: the steps to search (default: all of the run). At most `max_documents`
+        documents that contain the text have uses. The list prints as tables. BadInput if there is no such document.
+        """
+        from orchestration.jobs import find_uses
+
+        if steps is not None and not (isinstance(steps, range) and steps.step == 1):
+            raise _invalid("steps", steps, "a range of consecutive steps, such as range(100)")
+        with self._report() as report:
+            found = find_uses(
+                self._run(),
+                _word("document", document, "a key or a text"),
+                report,
+                is_text=is_text,
+                steps=steps,
+                most=_number("max_documents", max_documents, int, "an integer of at least 1"),
+            )
+        return DocumentUsesList(found)
 
     @_check_names
     def batch(self, step: int = 0) -> "dict[str, Tensor]":
@@ -571,10 +602,45 @@ class Session:
 class ExampleList(list["DecodedExample"]):
     """Decoded sequences, which print as text: the label of a predicted token follows it in parentheses."""
 
+    def __init__(self, found: "InspectedStep") -> None:
+        super().__init__(found.examples)
+        self._found = found
+
     def __repr__(self) -> str:
         from orchestration.terminal.inspect import render_examples
 
         return _text(render_examples(self))
+
+    def html(self) -> str:
+        """A page with these sequences and figures of their batch, which needs no other file."""
+        from orchestration.terminal.html_page import render_step
+
+        return render_step(replace(self._found, examples=list(self)), f"step {self._found.step:,}")
+
+    def _repr_html_(self) -> str:
+        from orchestration.terminal.html_page import render_frame
+
+        return render_frame(self.html())
+
+
+class DocumentUsesList(list["DocumentUses"]):
+    """Documents with the sequences that contain them, which print as tables.
+
+    `num_found` is the number of all documents that contain the text.
+    """
+
+    def __init__(self, found: "DocumentUsesResult") -> None:
+        super().__init__(found.documents)
+        self._found = found
+
+    @property
+    def num_found(self) -> int:
+        return self._found.num_found
+
+    def __repr__(self) -> str:
+        from orchestration.terminal.where import render_uses
+
+        return _text(render_uses(self._found, _MAX_ROWS))
 
 
 class GeneratedList(list[dict[str, Any]]):
@@ -607,6 +673,7 @@ class ScoreList(list["TaskScore"]):
         return _text(views.scores(score_rows(self)))
 
 
+_MAX_ROWS: Final = 20  # maximum number of printed sequences of a document
 _MAX_SHOWN: Final = 60  # maximum number of characters of a value in an error
 _LISTS: Final[Mapping[str, type]] = {
     "learning_rates": float,

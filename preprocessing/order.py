@@ -1,6 +1,6 @@
 """Data order: shuffle samples without a table, interleave groups by weight, and split a batch among workers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import isqrt
 from typing import Final, TypeVar
@@ -30,19 +30,36 @@ def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
     >>> shuffle(np.arange(8), 8, key(0, "order"), epoch=0).tolist()
     [6, 4, 3, 2, 7, 0, 5, 1]
     """
-    sample_N = np.array(position_N, dtype=np.uint64, ndmin=1)
-    if sample_N.size and int(sample_N.max()) >= size:
+    return _walk(_feistel, position_N, size, key, epoch)
+
+
+def unshuffle(sample_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
+    """The positions of these samples in an epoch, int64 [N]: the inverse of `shuffle`, in the same time.
+
+    >>> from preprocessing.rng import key
+    >>> unshuffle(np.array([6, 4, 3, 2, 7, 0, 5, 1]), 8, key(0, "order"), epoch=0).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    return _walk(_invert_feistel, sample_N, size, key, epoch)
+
+
+def _walk(
+    network: Callable[[Ints, int, int, Ints], Ints], index_N: Ints, size: int, key: RandomKey, epoch: int
+) -> Ints:
+    """The cells that a network maps these indices to; a cell beyond the end passes through the network again."""
+    cell_N = np.array(index_N, dtype=np.uint64, ndmin=1)
+    if cell_N.size and int(cell_N.max()) >= size:
         raise ValueError(
-            f"invalid position: got {int(sample_N.max())}, expected less than the {size} samples of an epoch"
+            f"invalid position: got {int(cell_N.max())}, expected less than the {size} samples of an epoch"
         )
     num_rows = isqrt(max(size - 1, 0)) + 1
     num_columns = -(-size // num_rows)
     round_keys = key.at(epoch, 0).integers(2**64, size=2 * _ROUNDS, dtype=np.uint64)
-    todo = np.arange(sample_N.size)
+    todo = np.arange(cell_N.size)
     while todo.size:
-        sample_N[todo] = _feistel(sample_N[todo], num_rows, num_columns, round_keys)
-        todo = todo[sample_N[todo] >= size]
-    return sample_N.astype(np.int64)
+        cell_N[todo] = network(cell_N[todo], num_rows, num_columns, round_keys)
+        todo = todo[cell_N[todo] >= size]
+    return cell_N.astype(np.int64)
 
 
 def _feistel(cell_N: Ints, num_rows: int, num_columns: int, round_keys: Ints) -> Ints:
@@ -52,6 +69,20 @@ def _feistel(cell_N: Ints, num_rows: int, num_columns: int, round_keys: Ints) ->
         row_N = (row_N + _hash(column_N ^ row_key)) % np.uint64(num_rows)
         column_N = (column_N + _hash(row_N ^ column_key)) % np.uint64(num_columns)
     return row_N * np.uint64(num_columns) + column_N
+
+
+def _invert_feistel(cell_N: Ints, num_rows: int, num_columns: int, round_keys: Ints) -> Ints:
+    """The inverse of `_feistel`: shifts column and row back, from the last round to the first."""
+    row_N, column_N = np.divmod(cell_N, np.uint64(num_columns))
+    for row_key, column_key in round_keys.reshape(-1, 2)[::-1]:
+        column_N = (column_N + _complement(_hash(row_N ^ column_key), num_columns)) % np.uint64(num_columns)
+        row_N = (row_N + _complement(_hash(column_N ^ row_key), num_rows)) % np.uint64(num_rows)
+    return row_N * np.uint64(num_columns) + column_N
+
+
+def _complement(shift_N: Ints, size: int) -> Ints:
+    """The shifts that undo these modulo `size`, from 1 to `size`."""
+    return np.uint64(size) - shift_N % np.uint64(size)
 
 
 def _hash(value_N: Ints) -> Ints:
@@ -123,6 +154,30 @@ def _turns(position: int, share_G: Ints) -> list[int]:
     cut, share, total = _split(share_G)
     first = _round_share(position, share, total)
     return [*_turns(first, share_G[:cut]), *_turns(position - first, share_G[cut:])]
+
+
+def find_turns(group: int, turn_N: Ints, share_G: Ints) -> Ints:
+    """The positions at which a group has these turns, int64 [N]: the inverse of `deal` for one group.
+
+    >>> find_turns(0, np.array([0, 1, 2]), np.array([2, 1, 1])).tolist()
+    [0, 2, 4]
+    """
+    order_G = np.argsort(-share_G, kind="stable")
+    number = int(np.flatnonzero(order_G == group)[0])
+    return _find_turns(number, np.array(turn_N, dtype=np.int64, ndmin=1), share_G[order_G])
+
+
+def _find_turns(group: int, turn_N: Ints, share_G: Ints) -> Ints:
+    """The same for shares in descending order. Turn k of a side is the first position after which it has k + 1."""
+    if len(share_G) == 1:
+        return turn_N
+    cut, share, total = _split(share_G)
+    half = total // 2
+    if group < cut:
+        inner_N = _find_turns(group, turn_N, share_G[:cut])
+        return -((half - (inner_N + 1) * total) // share) - 1
+    inner_N = _find_turns(group - cut, turn_N, share_G[cut:])
+    return -(-(inner_N * total + half + 1) // (total - share)) - 1
 
 
 def whole_shares(weights: Sequence[Fraction]) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 
 from preprocessing import rng
 from preprocessing.errors import BadInput
-from preprocessing.order import deal, shuffle, whole_shares
+from preprocessing.order import deal, find_turns, shuffle, unshuffle, whole_shares
 from preprocessing.packing import PackingPlan, lines_of, plans_of
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Ints
@@ -49,7 +49,7 @@ class RowPlans:
         self.store, self._sampling, self._length = store, sampling, length
         self.groups = _groups(store)
         self.lines = tuple(lines_of(sampling.packing, shards) for shards in self.groups)
-        self._cached_plans: dict[tuple[int, int], EpochPlans] = {}  # by group and result of `_plan_turn`
+        self._cached_plans: dict[tuple[int, int], EpochPlans] = {}  # by group and result of `plan_turn`
         self._cached_counts: dict[tuple[int, int], int] = {}
 
     def turn(self, epoch: int) -> int:
@@ -59,7 +59,7 @@ class RowPlans:
 
     def count(self, group: int, epoch: int) -> int:
         """The number of sequences of an epoch of a group."""
-        key = group, self._plan_turn(epoch)
+        key = group, self.plan_turn(epoch)
         if key not in self._cached_counts:
             self._cached_counts[key] = int(self.epoch(group, epoch).end_K[-1])
         return self._cached_counts[key]
@@ -71,7 +71,7 @@ class RowPlans:
 
     def epoch(self, group: int, epoch: int) -> EpochPlans:
         """The plans of an epoch of a group; BadInput if the text of the group is too short for one sequence."""
-        key = group, self._plan_turn(epoch)
+        key = group, self.plan_turn(epoch)
         if key not in self._cached_plans:
             plans = self._make(*key)
             of_group = [cached for cached in self._cached_plans if cached[0] == group]
@@ -80,7 +80,7 @@ class RowPlans:
             self._cached_plans[key] = plans
         return self._cached_plans[key]
 
-    def _plan_turn(self, epoch: int) -> int:
+    def plan_turn(self, epoch: int) -> int:
         """The epoch whose segment pairs this epoch repeats."""
         return self.turn(epoch) if self._sampling.packing.fresh else 0
 
@@ -140,6 +140,14 @@ class RowOrder:
             first, count = int(place_N[mine_N][0]), int(mine_N.sum())
             found_N2[mine_N] = self._of_group(group, first, first + count)
         return found_N2
+
+    def positions(self, group: int, epoch: int, first: int, number_N: Ints) -> Ints:
+        """The positions of these sequences of an epoch of a group, int64 [N]: the inverse of `addresses`.
+
+        `first` is the number of sequences of the group in earlier epochs.
+        """
+        place_N = unshuffle(number_N, self._plans.count(group, epoch), self._key, epoch)
+        return find_turns(group, first + place_N, self.shares)
 
     def _of_group(self, group: int, start: int, stop: int) -> Ints:
         """Epoch and sample at the places start ... stop - 1 of the order of one group."""
@@ -204,6 +212,16 @@ class TokenPositions:
         token -= ends[epoch - 1] if epoch else 0
         place = int(np.searchsorted(self._row_ends(epoch), token)) + 1 if token else 0
         return self._first_of(epoch) + place
+
+    def tokens_before(self, position_N: Ints) -> Ints:
+        """The number of tokens of the text before the sequence at each position, int64 [N]."""
+        found_N, epoch, before = np.zeros(len(position_N), np.int64), 0, 0
+        while (first := self._first_of(epoch)) <= position_N.max(initial=-1):
+            start_R = np.append(0, self._row_ends(epoch))
+            mine_N = (first <= position_N) & (position_N < first + len(start_R) - 1)
+            found_N[mine_N] = before + start_R[position_N[mine_N] - first]
+            epoch, before = epoch + 1, before + int(start_R[-1])
+        return found_N
 
     def _first_of(self, epoch: int) -> int:
         """The first position of an epoch. For a mixture, an epoch is as long as the first epochs of all groups."""

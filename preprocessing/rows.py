@@ -4,7 +4,7 @@ The data loader and the pipeline that materializes examples both call `ExampleDa
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,14 +16,23 @@ from preprocessing import rng
 from preprocessing.collate import collate_unpadded
 from preprocessing.compiled import CheckedBatches, CompiledBatches, explain_gap, open_batches
 from preprocessing.errors import BadInput
+from preprocessing.find_rows import (
+    DocumentPlace,
+    DocumentRows,
+    DocumentSpan,
+    find_places,
+    find_rows,
+    find_stream_rows,
+    list_documents,
+)
 from preprocessing.masking import Masking, require_hits
 from preprocessing.objectives import Objective
 from preprocessing.order import turns
-from preprocessing.packing import Packing
+from preprocessing.packing import Packing, PackingPlan
 from preprocessing.row_plans import RowOrder, RowPlans, TokenPositions
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Batch, Ints, Row
-from preprocessing.shards import TokenStore
+from preprocessing.shards import Shard, TokenStore
 from preprocessing.spec import choices_by_key, kind_of
 from preprocessing.tokenization import KINDS, Vocab
 
@@ -90,11 +99,7 @@ class ExampleDataset:
 
     def row(self, epoch: int, sample: int) -> Row:
         """One training example: the columns of schema.py with labels. The result is the same in every process."""
-        number, group = divmod(sample, self._num_groups)
-        planned, lines = self._plans.epoch(group, epoch), self._plans.lines[group]
-        k = int(np.searchsorted(planned.end_K, number, side="right"))
-        plan, shard = planned.plans[k], lines[k % len(lines)]
-        i = number - int(planned.end_K[k]) + len(plan)
+        plan, i, shard = self._locate(epoch, sample)
         row = self.sampling.packing.row(plan, i, shard, self.vocab, self._required_columns)
         if "counts" in self._required_columns:
             row["counts"] = self._counts_V[row["input_ids"]]
@@ -104,6 +109,40 @@ class ExampleDataset:
         hits = self.sampling.masking(row, draws)
         require_hits(self.sampling.masking, hits, row["special_tokens_mask"], values=sample % _CHECKED == 0)
         return self.sampling.objective(row | {"hits": hits}, self.vocab, draws)
+
+    def _locate(self, epoch: int, sample: int) -> tuple[PackingPlan, int, Shard]:
+        """The plan of a sequence, its index in the plan, and the line of tokens of the plan."""
+        number, group = divmod(sample, self._num_groups)
+        planned, lines = self._plans.epoch(group, epoch), self._plans.lines[group]
+        k = int(np.searchsorted(planned.end_K, number, side="right"))
+        plan = planned.plans[k]
+        return plan, number - int(planned.end_K[k]) + len(plan), lines[k % len(lines)]
+
+    def documents_of(self, epoch: int, sample: int) -> tuple[list[DocumentSpan], Ints]:
+        """The documents of a sequence as packed, and for each token the index of its own, -1 at special tokens."""
+        plan, i, line = self._locate(epoch, sample)
+        return list_documents(line, find_places(self.sampling.packing, plan, i, self.vocab))
+
+    def find_documents(
+        self,
+        documents: Sequence[DocumentPlace],
+        positions: range,
+        streams: int = 0,
+        report: Callable[[float], None] = lambda share: None,
+    ) -> list[DocumentRows]:
+        """For each document of the store, the sequences at `positions` that contain tokens of it.
+
+        `streams`: the number of streams, if sequences continue each other. `report` is called with the share of the
+        positions that are done.
+        """
+        if not streams:
+            return find_rows(self._plans, self._order, documents, positions, report)
+        self.stream_rows(0, 1, streams)  # BadInput if there are too few sequences
+        return find_stream_rows(self._plans, documents, positions, streams, report)
+
+    def count_tokens_before(self, position_N: Ints) -> Ints:
+        """The number of tokens of the text before the sequence at each position, int64 [N], without special tokens."""
+        return self._positions.tokens_before(position_N)
 
     def batch_at(self, start: int, stop: int) -> Batch:
         """The sequences at the positions start ... stop - 1, as `batch` returns them."""

@@ -4,7 +4,7 @@ The columns are those of a document in schema.py. The start flags are bits in th
 of at most 65,536 tokens needs 2.25 bytes per token and about 21 bytes per document, of which the key takes 16 bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -204,6 +204,11 @@ class Shard:
         low, high = (int(digits.ljust(32, filler), 16).to_bytes(16, "big") for filler in ("0", "f"))
         keys = self._key.buffers()[1].to_pybytes()
         return [i for i in range(len(self)) if low <= keys[16 * i : 16 * i + 16] <= high]
+
+    def find_any(self, keys: Set[bytes]) -> list[int]:
+        """The documents whose keys are among these."""
+        mine = self._key.buffers()[1].to_pybytes()
+        return [i for i in range(len(self)) if mine[16 * i : 16 * i + 16] in keys]
 
     def tokens(self, i: int) -> Ints:
         """The token ids of document i, a view."""

@@ -18,6 +18,7 @@ VERBS = {
     "corpus": "corpus bert_tiny --data-card --materialize",
     "eval": "eval gpt2 --csv CSV:text,label --max-steps 5 --learning-rates 1e-3 --batch-sizes 8 --num-seeds 1",
     "inspect": "inspect gpt2",
+    "where": "where gpt2 --text mill",
     "export": "export gpt2 TO",
     "generate": "generate gpt2 The --set phases.0.steps=210 --set eval_tasks=[source_classification]",
     "register": "register gpt2 --name mine",

@@ -226,7 +226,9 @@ def test_the_module_contains_no_jobs() -> None:
             "orchestration.progress",
             "orchestration.reports",
             "orchestration.terminal",
+            "orchestration.terminal.html_page",
             "orchestration.terminal.inspect",
+            "orchestration.terminal.where",
         ),
         *("orchestration.version", "preprocessing.errors", "preprocessing.manifest"),
         *("rich.console", "torch"),
@@ -355,9 +357,23 @@ def test_examples_equal_those_of_inspect_and_print_as_text(bert: sesame.Session)
     assert list(rows) == decode_examples(run_of(bert._flags), 3, 2)
     assert repr(rows).startswith("step 3, sequence 0: ")
     assert "[MASK](" in repr(rows)
+    assert rows.html().startswith("<!doctype html>")
+    assert rows._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
     for step in (4_000, -1):
         with pytest.raises(sesame.BadInput, match="expected a step from 0 to 3999"):
             bert.examples(step=step)
+
+
+def test_where_finds_the_sequences_that_examples_show(bert: sesame.Session) -> None:
+    (example,) = bert.examples(step=3, count=1)
+    (document, *_) = example.documents
+    (found,) = (each for each in bert.where(document.key, steps=range(5)) if each.document.split == "train")
+    (use,) = (use for use in found.uses if (use.step, use.row) == (3, 0))
+    assert (document.start, document.stop) in use.ranges
+    assert repr(bert.where(document.key)).startswith(f"mini_world, key {document.key}, train, ")
+    for steps in ((0, 5), range(0, 9, 2)):
+        with pytest.raises(sesame.BadInput, match=r"^invalid steps: got .*, expected a range of consecutive steps"):
+            bert.where(document.key, steps=steps)  # type: ignore[arg-type]
 
 
 def test_a_batch_has_all_sequences_of_its_step_and_is_valid_input_of_the_model(bert: sesame.Session) -> None:

@@ -45,14 +45,8 @@ class Loader:
 
     def at(self, step: int) -> list[Batch]:
         """This worker's micro-batches of a step; steps are counted from 0 over all phases."""
-        phase, first = self._place(step)
-        if phase.batch_unit == "token":
-            whole = phase.global_batch_size * phase.seq_length
-            start = first * phase.seq_length
-            positions = self.rows_by_length[phase.seq_length].rows_in_token_range(start, start + whole)
-            return self.batches(phase.seq_length, positions)
-        positions = range(first, first + phase.global_batch_size)
-        if not self._is_ordered:
+        phase, positions = self.phase_of(step), self.positions(step)
+        if phase.batch_unit == "token" or not self.is_ordered:
             return self.batches(phase.seq_length, positions)
         batches = self._stream_batches(phase.seq_length, positions, phase.global_batch_size)
         before = self.phase_of(step - 1) if step else phase
@@ -61,6 +55,23 @@ class Loader:
             batch["slot"] = np.array(slot)
             batch["fresh"] |= not is_same_shape  # the memory has states of other sequences
         return batches
+
+    def positions(self, step: int) -> range:
+        """The positions of the sequences of a step, over all workers."""
+        phase, first = self.place_of(step)
+        if phase.batch_unit == "token":
+            whole, start = phase.global_batch_size * phase.seq_length, first * phase.seq_length
+            return self.rows_by_length[phase.seq_length].rows_in_token_range(start, start + whole)
+        return range(first, first + phase.global_batch_size)
+
+    def addresses(self, step: int) -> list[tuple[int, int]]:
+        """(epoch, sample) of each sequence of a step, over all workers."""
+        phase, positions = self.phase_of(step), self.positions(step)
+        rows = self.rows_by_length[phase.seq_length]
+        if phase.batch_unit == "token" or not self.is_ordered:
+            return rows.addresses(positions.start, positions.stop)
+        found = rows.stream_rows(positions.start, positions.stop, phase.global_batch_size)
+        return [(epoch, sample) for epoch, sample, _ in found]
 
     def __getitem__(self, step: int) -> list[Batch]:
         return self.at(step)  # torch's DataLoader calls this method
@@ -95,7 +106,7 @@ class Loader:
                 self.rows_by_length[length].load_kernels()
 
     def phase_of(self, step: int) -> Phase:
-        return self._place(step)[0]
+        return self.place_of(step)[0]
 
     def batches(self, length: int, positions: range) -> list[Batch]:
         """This worker's part of the sequences of `length` tokens at `positions`, in micro-batches.
@@ -107,7 +118,7 @@ class Loader:
         Sequences and streams do not depend on the number of workers. A worker without sequences of its own (`has_some`
         is False) reads those of another worker.
         """
-        if not self._is_ordered:
+        if not self.is_ordered:
             rows, mine = self.rows_by_length[length], self._mine(positions)
             return self._micro(rows.batch_at(mine.start, mine.stop), length, len(positions))
         streams = self._streams(length, len(positions))
@@ -119,7 +130,7 @@ class Loader:
 
     def has_some(self, length: int, num_rows: int) -> bool:
         """Whether this worker has some of `num_rows` sequences. Otherwise it repeats a sequence of another worker."""
-        return self.rank < (self._streams(length, num_rows) if self._is_ordered else num_rows)
+        return self.rank < (self._streams(length, num_rows) if self.is_ordered else num_rows)
 
     def _streams(self, length: int, num_rows: int) -> int:
         """Number of streams in an evaluation of `num_rows` sequences."""
@@ -127,7 +138,7 @@ class Loader:
         return max(1, min(batch, num_rows // _MIN_SEQUENCES))
 
     @property
-    def _is_ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Whether sequences continue each other."""
         return any(rows.sampling.packing.ordered for rows in self.rows_by_length.values())
 
@@ -158,7 +169,7 @@ class Loader:
             return [pad_batch(part, length, self.pad) for part in parts]
         return parts
 
-    def _place(self, step: int) -> tuple[Phase, int]:
+    def place_of(self, step: int) -> tuple[Phase, int]:
         """Phase of a step, and position of its first sequence.
 
         A phase starts at the position where the previous phase with the same sequence length ended. If sequences
@@ -167,7 +178,7 @@ class Loader:
         """
         first_by_shape = dict[tuple[int, int, str], int]()
         for phase in self.phases:
-            shape = (phase.seq_length, phase.global_batch_size if self._is_ordered else 0, phase.batch_unit)
+            shape = (phase.seq_length, phase.global_batch_size if self.is_ordered else 0, phase.batch_unit)
             first = first_by_shape.get(shape, 0)
             if step < phase.steps:
                 return phase, first + step * phase.global_batch_size

@@ -19,6 +19,7 @@ from orchestration.reports.describe import format_number, losses
 from orchestration.reports.diff import describe_difference
 from orchestration.reports.family import Node, build_tree, row, training_flops
 from orchestration.reports.finetuned_card import render_finetuned_card
+from orchestration.reports.page_text import show_controls
 from orchestration.reports.questions_page import AnswerPage, questions_page
 from orchestration.reports.saved_answers import (
     PREDICTIONS,
@@ -114,6 +115,7 @@ __all__ = [
     "select_applied",
     "select_final_scores",
     "series",
+    "show_controls",
     "sort_scores",
     "summarize_coverage",
     "tasks_as_values",

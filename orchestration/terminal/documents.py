@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Count, Manifest
 from preprocessing.schema import SPLITS
 from preprocessing.shards import Shard, TokenStore
-from preprocessing.tokenization import Vocab, display_text
+from preprocessing.tokenization import ShownToken, Vocab, display_tokens
 
 ALL: Final = "all"  # the name of all reasons
 _TEXT: Final = "text.json"  # file of a directory of cleaned text
@@ -39,10 +39,11 @@ class StoredDocument:
     shard: str | None = None
     row: int | None = None
     tokens: int | None = None
+    sentences: tuple[tuple[ShownToken, ...], ...] = ()  # in `before`, a token has a space if a word begins
 
     def plain(self) -> dict[str, Any]:
-        """The values for JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """The values for JSON, without the sentences."""
+        return {name: value for name, value in asdict(self).items() if value is not None and name != "sentences"}
 
 
 class _Place(NamedTuple):
@@ -112,11 +113,15 @@ def _iterate_corpus(folder: Path, digits: str) -> Iterator[_Place]:
 
 
 def _read(vocab: Vocab, split: str, shard: Shard, row: int, number: int) -> StoredDocument:
-    ids = shard.tokens(row).tolist()
-    key, text = shard.key(row).hex(), display_text(vocab, ids).strip()
-    return StoredDocument(
-        key, split, number, shard.source(row), shard.metadata(row), text, shard.path.name, row, len(ids)
-    )
+    tokens, key = display_tokens(vocab, shard.tokens(row).tolist()), shard.key(row).hex()
+    text = "".join(token.before + token.text for token in tokens).strip()
+    start, stop = shard.offset_N1[row : row + 2].tolist()
+    is_word, is_sentence = shard.word_starts(start, stop).tolist(), shard.sentence_starts(start, stop).tolist()
+    pieces = [token._replace(before=" " * starts) for token, starts in zip(tokens, is_word, strict=True)]
+    bounds = [*(at for at, starts in enumerate(is_sentence) if starts), len(pieces)]
+    sentences = tuple(tuple(pieces[first:last]) for first, last in pairwise(bounds))
+    place = (shard.path.name, row, len(tokens))
+    return StoredDocument(key, split, number, shard.source(row), shard.metadata(row), text, *place, sentences)
 
 
 def _iterate_text(folder: Path, digits: str) -> Iterator[_Place]:

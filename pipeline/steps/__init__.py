@@ -1,7 +1,8 @@
 """The steps of a corpus job in order: ingest, clean, dedup, line_dedup, substrings, plan, encode, domains, static_rows.
 
 Each step writes to a directory that it locks (output_folder.py), so a killed job resumes with its next part. sample.py
-reads samples of the text before the job. repeats.py lists the documents that repeat others.
+reads samples of the text before the job. repeats.py lists the documents that repeat others. text_search.py searches the
+cleaned documents.
 """
 
 from pipeline.steps.domains import count_hosts, find_url_field, sum_hosts, write_hosts
@@ -22,6 +23,7 @@ from pipeline.steps.output_folder import lock_directory, read_seal, sweep
 from pipeline.steps.plan import TextDirectory
 from pipeline.steps.sample import require_room
 from pipeline.steps.static_rows import StaticExampleSpec, materialise
+from pipeline.steps.text_search import find_repeats, find_text
 
 __all__ = [
     "ENCODER_VERSION",
@@ -33,6 +35,8 @@ __all__ = [
     "count_hosts",
     "describe_accent_loss",
     "encode_shard",
+    "find_repeats",
+    "find_text",
     "find_url_field",
     "implausible_sentences",
     "lock_directory",

@@ -16,7 +16,7 @@ from preprocessing.packing.contiguous import Contiguous
 from preprocessing.packing.packing_plan import PackingPlan
 from preprocessing.packing.parallel import ParallelSentences
 from preprocessing.packing.part import PackingPart, ReversiblePacking
-from preprocessing.packing.pool import join_shards, pools
+from preprocessing.packing.pool import Pool, join_shards, pools
 from preprocessing.packing.segment_pair import SegmentPair
 from preprocessing.packing.single_sentence import SingleSentence
 from preprocessing.packing.stream import Stream, StreamPair
@@ -29,6 +29,7 @@ __all__ = [
     "PackingPart",
     "PackingPlan",
     "ParallelSentences",
+    "Pool",
     "SegmentPair",
     "SingleSentence",
     "Stream",

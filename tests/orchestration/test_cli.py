@@ -762,6 +762,39 @@ def test_inspect_shows_documents_of_the_corpus(capsys, flags_with_corpus, tmp_pa
     assert "a.txt, key abababababab, 3 characters" in capsys.readouterr().out
 
 
+def test_inspect_writes_a_page(capsys, flags_with_corpus, tmp_path: Path):
+    values = json_answer(capsys, "inspect", *flags_with_corpus, "--step", "3", "--rows", "2", "--html", str(tmp_path))
+    page = tmp_path / "inspect-step-3.html"
+    assert values["html"] == str(page)
+    assert page.read_text().count("<section") == 2
+    (corpus,) = (tmp_path / "out").glob("corpora/*")
+    assert main(["inspect", str(corpus), "--html", str(page)]) == 0
+    assert capsys.readouterr().out.startswith(f"the page is {page}\n")
+    assert page.read_text().count("<section") == 72
+    assert refused(capsys, "inspect", *flags_with_corpus, "--html", str(tmp_path / "no" / "page.html"))[0] == 2
+    code, message = refused(capsys, "inspect", *flags_with_corpus, "--domains", "--html", "page.html")
+    assert (code, "got --html with --domains" in message) == (2, True)
+
+
+def test_where_lists_the_rows_that_inspect_shows(capsys, flags_with_corpus):
+    recipe, *flags = flags_with_corpus
+    key = "00" * 15 + "07"
+    values = json_answer(capsys, "where", recipe, key, *flags, "--steps", "0:40", "--progress", "none")
+    assert (values["num_found"], values["num_trained"]) == (2, 0)
+    first = values["documents"][0]["uses"][0]
+    shown = json_answer(capsys, *shlex.split(values["next"][0])[1:])["samples"]
+    assert [(row["step"], row["row"]) for row in shown] == [(first["step"], first["row"])]
+    documents = {each["key"]: [each["start"], each["stop"]] for each in shown[0]["documents"]}
+    assert documents[key] in first["ranges"]
+    assert main(["where", recipe, key, *flags, "--rows", "1"]) == 0
+    assert "not seen yet; will be seen " in capsys.readouterr().out
+    assert refused(capsys, "where", recipe, key, *flags, "--steps", "4-5") == (
+        2,
+        "invalid --steps: got 4-5, expected A:B; write it like 1000:1999",
+    )
+    assert refused(capsys, "where", recipe, "no such text", *flags)[0] == 2
+
+
 def test_inspect_refuses_documents_that_the_corpus_does_not_have(capsys, flags_with_corpus):
     code, message = refused(capsys, "inspect", *flags_with_corpus, "--domains")
     assert (code, "invalid --domains: got documents without URLs" in message) == (2, True)

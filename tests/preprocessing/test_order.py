@@ -1,3 +1,4 @@
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -6,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.errors import BadInput
-from preprocessing.order import rank_slice, shuffle
+from preprocessing.order import deal, find_turns, rank_slice, shuffle, unshuffle, whole_shares
 from preprocessing.rng import key
 
 ORDER = key(0, "order")
@@ -25,6 +26,32 @@ def test_the_sample_of_a_position_is_independent_of_other_queries(size, data):
     positions = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=50))
     together = shuffle(np.array(positions), size, ORDER, epoch=2)
     assert together.tolist() == [int(shuffle(np.array([at]), size, ORDER, epoch=2)[0]) for at in positions]
+
+
+@settings(deadline=None, max_examples=60)
+@given(size=st.integers(1, 5000), seed=st.integers(0, 2**40), epoch=st.integers(0, 1000))
+def test_the_inverse_of_an_order_gives_the_position_of_each_sample(size, seed, epoch):
+    sample_N = shuffle(np.arange(size), size, key(seed, "order"), epoch)
+    assert unshuffle(sample_N, size, key(seed, "order"), epoch).tolist() == list(range(size))
+
+
+def test_positions_among_three_billion_samples_need_no_search():
+    position_N = np.random.default_rng(0).integers(0, 3 * 10**9, 5000)
+    sample_N = shuffle(position_N, 3 * 10**9, ORDER, epoch=4)
+    assert np.array_equal(unshuffle(sample_N, 3 * 10**9, ORDER, epoch=4), position_N)
+    with pytest.raises(ValueError, match="less than the 8 samples"):
+        unshuffle(np.array([8]), 8, ORDER, epoch=0)
+
+
+def test_the_position_of_a_turn_is_that_at_which_deal_gives_it():
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        shares = whole_shares([Fraction(str(weight)) for weight in (rng.random(rng.integers(1, 20)) ** 3 + 1e-3)])
+        start = int(rng.integers(0, 1 << 32))
+        group_N, turn_N = deal(np.arange(start, start + 2000), shares)
+        for group in range(len(shares)):
+            mine_N = group_N == group
+            assert np.array_equal(find_turns(group, turn_N[mine_N], shares), start + np.flatnonzero(mine_N))
 
 
 def test_a_batch_from_three_billion_samples_is_distinct_and_evenly_spread():

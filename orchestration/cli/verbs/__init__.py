@@ -25,6 +25,7 @@ from orchestration.cli.verbs.submit import submit
 from orchestration.cli.verbs.tasks import tasks
 from orchestration.cli.verbs.train import train
 from orchestration.cli.verbs.ui import ui
+from orchestration.cli.verbs.where import where
 
 VERBS: Final[Mapping[str, Callable[..., int]]] = {
     "recipes": recipes,
@@ -40,6 +41,7 @@ VERBS: Final[Mapping[str, Callable[..., int]]] = {
     "compare": compare,
     "ablation": ablation,
     "inspect": inspect,
+    "where": where,
     "export": export,
     "generate": generate,
     "register": register,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,7 +12,11 @@ from orchestration.cli.shared import command, flags_of
 from orchestration.terminal import CommandResult, print_answer, show_wait
 from preprocessing.errors import BadInput
 
+if TYPE_CHECKING:
+    from orchestration.terminal.documents import StoredDocument
+
 _ROWS: Final = 4
+_PAGE_ROWS: Final = 256
 
 
 def inspect(
@@ -20,7 +24,16 @@ def inspect(
     overrides: options.Overrides = None,
     *,
     step: Annotated[int, typer.Option(metavar="N", min=0, help="Show the batch of this step.")] = 0,
-    rows: Annotated[int, typer.Option(metavar="N", min=1, help="Show N sequences.")] = _ROWS,
+    rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Show N sequences.", show_default=f"{_ROWS}; with --html {_PAGE_ROWS}"),
+    ] = None,
+    row: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Show sequence N; with --rows, those after it, too.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page to FILE, or into this directory.")
+    ] = None,
     document: Annotated[
         str, typer.Option(metavar="KEY", help="Show the document of the corpus with this key, or its first digits.")
     ] = "",
@@ -40,27 +53,44 @@ def inspect(
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:
         raise BadInput(f"invalid options: got {' and '.join(given)}, expected one of them; leave the others out")
-    if given and (step or rows != _ROWS):
-        option = f"--step {step}" if step else f"--rows {rows}"
-        raise BadInput(f"invalid options: got {option} with {given[0]}, expected one of them; leave one out")
+    options_of_rows = {"--step": step or None, "--rows": rows, "--row": row}
+    if given and (used := [f"{name} {value}" for name, value in options_of_rows.items() if value is not None]):
+        raise BadInput(f"invalid options: got {used[0]} with {given[0]}, expected one of them; leave one out")
+    if html and (dropped or domains):
+        raise BadInput(f"invalid options: got --html with {given[0]}, expected one of them; leave one out")
+    count = rows or (1 if row is not None else _PAGE_ROWS if html else _ROWS)
     if _has_documents(folder := Path(run)):
-        _refuse_options(overrides, where)
-        answer = _describe_corpus(folder, document, dropped) if given else _show_documents(folder, run, step, rows)
-        return print_answer(answer, as_json)
+        _refuse_options(overrides, where, row)
+        if given:
+            return print_answer(_describe_corpus(folder, document, dropped, html), as_json)
+        return print_answer(_show_documents(folder, run, step, count, html), as_json)
     flags = flags_of(run, overrides, where)
     if given:
         with show_wait("importing"):
             from orchestration.jobs import corpus_folder_of
-        return print_answer(_describe_corpus(corpus_folder_of(flags), document, dropped), as_json)
+        return print_answer(_describe_corpus(corpus_folder_of(flags), document, dropped, html), as_json)
     with show_wait("importing"):
         from orchestration.jobs import run_of
         from orchestration.terminal import inspect as inspection
 
     with show_wait("making the sequences"):
-        found = inspection.decode_examples(run_of(flags), step, rows)
-    values = {"samples": [sample.plain() for sample in found]}
+        found = inspection.inspect_step(run_of(flags), step, range(row or 0, (row or 0) + count))
+    values = {"samples": [sample.plain() for sample in found.examples]}
     next_ = (flags.command("inspect", "--step", str(step + 1)),)
-    return print_answer(CommandResult((inspection.render_examples(found),), values, next_), as_json)
+    if not html:
+        return print_answer(CommandResult((inspection.render_examples(found.examples),), values, next_), as_json)
+    from orchestration.terminal import html_page
+
+    page = html_page.render_step(found, f"{run}, step {step:,}")
+    return print_answer(_write_page(page, html, f"inspect-step-{step}.html", next_), as_json)
+
+
+def _write_page(page: str, html: Path, default: str, next_: tuple[str, ...] = ()) -> CommandResult:
+    """Write a page, and name its file."""
+    from orchestration.terminal import html_page, views
+
+    file = html_page.write_page(page, html, default)
+    return CommandResult((views.lines([f"the page is {file}"]),), {"html": str(file)}, next_)
 
 
 def _has_documents(folder: Path) -> bool:
@@ -72,24 +102,36 @@ def _has_documents(folder: Path) -> bool:
     return documents.has_documents(folder)
 
 
-def _show_documents(folder: Path, given: str, step: int, rows: int) -> CommandResult:
+def _show_documents(folder: Path, given: str, step: int, rows: int, html: Path | None) -> CommandResult:
     """`rows` documents of a directory, after the first `step * rows`."""
     from orchestration.terminal import documents
 
     with show_wait("reading the documents"):
         found = documents.read_documents(folder, step * rows, rows)
     next_ = (command("inspect", given, "--step", str(step + 1), "--rows", str(rows)),)
+    if html:
+        return _write_documents(found, folder, html, f"inspect-documents-{step}.html", next_)
     values = {"documents": [each.plain() for each in found]}
     return CommandResult((documents.render_documents(found),), values, next_)
 
 
-def _describe_corpus(folder: Path, document: str, dropped: str) -> CommandResult:
+def _write_documents(
+    found: "Sequence[StoredDocument]", folder: Path, html: Path, default: str, next_: tuple[str, ...] = ()
+) -> CommandResult:
+    from orchestration.terminal import html_page
+
+    return _write_page(html_page.render_documents_page(found, f"Documents of {folder.name}"), html, default, next_)
+
+
+def _describe_corpus(folder: Path, document: str, dropped: str, html: Path | None) -> CommandResult:
     """A document of the corpus, the sample of its dropped documents, or its hosts."""
     from orchestration.terminal import documents
     from preprocessing.dropped import plain_dropped
 
     if document:
         one = documents.find_document(folder, document)
+        if html:
+            return _write_documents([one], folder, html, f"inspect-document-{one.key[:12]}.html")
         return CommandResult((documents.render_document(one),), {"document": one.plain()})
     if dropped:
         found, counts = documents.find_dropped(folder, dropped), documents.count_dropped(folder)
@@ -99,9 +141,15 @@ def _describe_corpus(folder: Path, document: str, dropped: str) -> CommandResult
     return CommandResult((documents.render_domains(hosts),), {"domains": hosts})
 
 
-def _refuse_options(overrides: Sequence[str] | None, where: RunOptions) -> None:
+def _refuse_options(overrides: Sequence[str] | None, where: RunOptions, row: int | None) -> None:
     """BadInput for values that only a recipe uses: a corpus directory has none."""
-    given = {"--scale": where.scale, "--data": where.data, "--holdout-ratio": where.holdout_ratio, "--seed": where.seed}
+    given = {
+        "--row": row,
+        "--scale": where.scale,
+        "--data": where.data,
+        "--holdout-ratio": where.holdout_ratio,
+        "--seed": where.seed,
+    }
     used = [*(overrides or ()), *(name for name, value in given.items() if value not in ("", None, []))]
     if used:
         raise BadInput(f"invalid {used[0]}: got a corpus directory, expected a recipe or a run with it; leave it out")
