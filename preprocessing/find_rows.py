@@ -169,6 +169,8 @@ def _find_in_plan(plan: PackingPlan, number: int, first: int, stop: int) -> Foun
     """The sequences of a plan that contain tokens of document `number`, which has the tokens [first, stop)."""
     shift = number if len(plan.separator_at_N) else 0  # a line with separators has one after each earlier document
     alone = (np.array([first + shift]), np.array([stop + shift]), np.zeros(1, np.int64))
+    if plan.piece_2Q.size:
+        return _overlap(plan.start_RP, plan.stop_RP, *_find_pieces(plan, first, stop))
     if not len(plan.text_at_N):
         return _overlap(plan.start_RP, plan.stop_RP, *alone)
     # the line has the sentences in another order; pairs of translations refer to the tokens of the shard instead
@@ -184,6 +186,17 @@ def _find_in_plan(plan: PackingPlan, number: int, first: int, stop: int) -> Foun
         parts.append((row_R[row_K], start_K, stop_K))
     row_K, start_K, stop_K = (np.concatenate(each) for each in zip(*parts, strict=True))
     return row_K, start_K, stop_K
+
+
+def _find_pieces(plan: PackingPlan, first: int, stop: int) -> tuple[Ints, Ints, Ints]:
+    """The ranges [begin, end) of a line of pieces that have the tokens [first, stop), and the first token of each."""
+    place_Q, at_Q = plan.piece_2Q.astype(np.int64)
+    separated_N = plan.separator_at_N - np.arange(len(plan.separator_at_N))  # number of tokens before each separator
+    line_end = int(plan.stop_RP[-1, 0])
+    end_Q = np.append(place_Q[1:], line_end - np.searchsorted(plan.separator_at_N, line_end))
+    mine_Q = np.flatnonzero((first <= at_Q) & (at_Q < stop))
+    begin_X = place_Q[mine_Q] + np.searchsorted(separated_N, place_Q[mine_Q], side="right")
+    return begin_X, begin_X + (end_Q - place_Q)[mine_Q], at_Q[mine_Q] - first
 
 
 def _overlap(start_RP: Ints, stop_RP: Ints, begin_X: Ints, end_X: Ints, token_X: Ints) -> Found:

@@ -7,13 +7,23 @@ import pytest
 
 from preprocessing.masking import NoMasking
 from preprocessing.objectives import CausalLM
-from preprocessing.packing import Contiguous, Packing, ParallelSentences, SegmentPair, SingleSentence, StreamPair
+from preprocessing.packing import (
+    BestFit,
+    Contiguous,
+    Packing,
+    ParallelSentences,
+    SegmentPair,
+    SingleSentence,
+    StreamPair,
+)
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard, shard
 
 PACKINGS: list[Packing] = [
     Contiguous(unit="token"),
+    BestFit(),
+    BestFit(add_cls=True),
     Contiguous(unit="sentence"),
     SegmentPair(negatives="random"),
     SegmentPair(negatives="swapped"),

@@ -11,6 +11,7 @@ from preprocessing.manifest import MixtureGroupStats
 from preprocessing.masking import NoMasking, TokenMasking
 from preprocessing.objectives import CausalLM, MaskedLM
 from preprocessing.packing import (
+    BestFit,
     Contiguous,
     Packing,
     ParallelSentences,
@@ -98,6 +99,7 @@ CASES: list[tuple[str, Packing, dict[str, Any], tuple[Phase, ...], ToyStore, int
     ("random pairs", SegmentPair(negatives="random"), BERT, PHASES, MIXTURE, 0),
     ("languages", ParallelSentences(sentence_order="shuffled"), BERT, PHASES, TEXT, 0),
     ("streams", Stream(), GPT, PHASES, TEXT, 0),
+    ("best fit", BestFit(), GPT, PHASES, TEXT, 0),
 ]
 SLOW: list[Any] = [
     ("tokens, one document", Contiguous(unit="token", cross_documents=False), BERT, PHASES, TEXT, 0),
@@ -109,6 +111,7 @@ SLOW: list[Any] = [
     ("consecutive pairs", SegmentPair(negatives="none", single_segment_prob=0.2), BERT, FULL, MIXTURE, 0),
     ("single sentences", SingleSentence(), BERT, FULL, MIXTURE, 0),
     ("translations", ParallelSentences(translation_ratio=0.7), GPT, FULL, MIXTURE, 2),
+    ("best fit, with cls", BestFit(add_cls=True), BERT, FULL, MIXTURE, 2),
     ("stream pairs", StreamPair(reuse_len=20), BERT, LONG, TEXT, 0),
 ]
 
