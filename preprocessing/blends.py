@@ -16,7 +16,10 @@ _SHOWN: Final = 20  # groups that a message lists
 
 @dataclass(frozen=True)
 class Blend:
-    """The weight of each group from a position on, in the order of the store; a group of weight 0 is not read."""
+    """The weight of each group from a position on, in the order of the store; a group of weight 0 is not read.
+
+    Without weights, those of the corpus apply.
+    """
 
     start: int
     weight_by_group: tuple[float, ...]

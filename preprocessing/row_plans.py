@@ -239,12 +239,14 @@ def _shares(plans: RowPlans, blends: Sequence[Blend]) -> list[tuple[int, Ints]]:
     groups = plans.store.groups
     if not groups:
         return [(0, np.ones(1, np.int64))]
-    if not blends:
-        return [(0, _whole([_rows_of_group(plans, k, group) for k, group in enumerate(groups)]))]
-    return [
-        (blend.start, _whole([_rows_of_weight(plans, k, weight) for k, weight in enumerate(blend.weight_by_group)]))
-        for blend in blends
-    ]
+    shares = list[tuple[int, Ints]]()
+    for blend in blends or [Blend(0, ())]:
+        rows = (
+            [_rows_of_weight(plans, k, weight) for k, weight in enumerate(blend.weight_by_group)]
+            or [_rows_of_group(plans, k, group) for k, group in enumerate(groups)]
+        )  # fmt: skip
+        shares.append((blend.start, _whole(rows)))
+    return shares
 
 
 def _rows_of_group(plans: RowPlans, number: int, group: MixtureGroupStats) -> Fraction:

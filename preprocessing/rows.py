@@ -87,6 +87,12 @@ class ExampleDataset:
         """The number of sequences of an epoch, in all groups that are read; BadInput if a group has none."""
         return sum(self._plans.count(group, epoch) for group in self._order.groups)
 
+    def count_pass(self) -> float:
+        """The number of sequences in which training reads its text once, or each group as often as requested."""
+        if not self.blends and self.store.groups and self.store.groups[0].requested_epochs:
+            return sum(group.requested_epochs * self._plans.count(k, 0) for k, group in enumerate(self.store.groups))
+        return self.count(0)
+
     def each(self, epoch: int) -> Iterator[tuple[int, int]]:
         """The addresses (epoch, sample) of all sequences of an epoch, in the order of the text."""
         for group in self._order.groups:
@@ -238,8 +244,7 @@ class ExampleDataset:
         if not groups:
             return first
         shares = [group.share for group in groups]
-        if self.blends:
-            weights = self.blends[0].weight_by_group
+        if self.blends and (weights := self.blends[0].weight_by_group):
             shares = [weight / sum(weights) for weight in weights]
         shards = [shards[0].ids_T for shards in self._plans.groups]
         return np.concatenate(

@@ -121,7 +121,9 @@ def test_batches_of_tokens_at_step_1e9_need_few_plans(store, plans: list[int]):
     found = rows.rows_in_token_range(start, start + BATCH * rows.length)
     assert len(plans) == len(rows._plans.groups)
     assert rows._order.count_tokens(found.start) >= start > rows._order.count_tokens(found.start - 1)
-    assert rows.rows_in_token_range(start + BATCH * rows.length, start + BATCH * rows.length) == range(found.stop, found.stop)
+    assert rows.rows_in_token_range(start + BATCH * rows.length, start + BATCH * rows.length) == range(
+        found.stop, found.stop
+    )
 
 
 def test_streams_at_step_1e9_need_one_plan(plans: list[int]):
