@@ -21,7 +21,7 @@ class EpochSizes(NamedTuple):
     """The number of sequences of an epoch, and of their tokens of the text."""
 
     rows: int
-    tokens: int
+    tokens: int | None = None  # None if the sequences were counted without planning them
 
 
 class EpochRecord:

@@ -1,11 +1,10 @@
 """The training sequences of each epoch of a corpus split: which tokens of the text they contain, and their order.
 
-Three classes build on each other, and each has its own cache. `RowPlans` packs the text into sequences, `RowOrder`
-shuffles the sequences, and `TokenPositions` finds the sequence that starts at a token of the text. Cached values can
-always be computed again from the arguments of the class, so results never depend on the cache.
+`RowPlans` packs the text into sequences, and `RowOrder` shuffles them; token_positions.py finds the sequence that
+starts at a token of the text. Each class has its own cache. Cached values can always be computed again from the
+arguments of the class, so results never depend on the cache.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,14 +20,15 @@ from preprocessing.epoch_sums import EpochSums
 from preprocessing.errors import BadInput
 from preprocessing.manifest import MixtureGroupStats
 from preprocessing.order import shuffle, whole_shares
-from preprocessing.packing import PackingPlan, lines_of, plans_of
+from preprocessing.packing import PackingPlan, count_rows, lines_of, plans_of
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
 
 _FEW_SENTENCES: Final = 1.2  # sentences per document; with at most this many, the documents are probably single lines
-_KEPT_EPOCHS: Final = 2  # because a batch may span two epochs
+KEPT_EPOCHS: Final = 2  # because a batch may span two epochs
 FRESH_EPOCHS: Final = 64  # number of epochs with different segment pairs; BERT and ALBERT repeat theirs after 10 and 40
+_WORTH_KERNELS: Final = 1_000_000  # tokens of a group; of fewer, plans take milliseconds
 _SHUFFLED: Final = 4096  # places shuffled at once; a few places take as long as a thousand
 
 
@@ -73,7 +73,12 @@ class RowPlans:
 
     def count(self, group: int, epoch: int) -> int:
         """The number of sequences of an epoch of a group."""
-        return self._sizes_of(group, epoch).rows
+        turn = self._plan_turn(epoch)
+        sizes = self._known_sizes(group, turn)
+        rows = self._count_without_plans(group, turn) if sizes is None and turn else None  # the first one is planned
+        if rows:
+            sizes = self._add_sizes(group, turn, EpochSizes(rows))
+        return (sizes or self._planned_sizes(group, turn)).rows
 
     def tokens(self, group: int, epoch: int) -> int:
         """The number of tokens of the text in an epoch of a group, without the lookahead of each sequence."""
@@ -81,20 +86,39 @@ class RowPlans:
 
     def all_tokens(self, group: int, epoch: int) -> int:
         """The number of tokens of the text in an epoch of a group, with the lookahead of each sequence."""
-        return self._sizes_of(group, epoch).tokens
+        turn = self._plan_turn(epoch)
+        sizes = self._known_sizes(group, turn)
+        if sizes is None or sizes.tokens is None:
+            sizes = self._planned_sizes(group, turn)
+        assert sizes.tokens is not None
+        return sizes.tokens
 
-    def _sizes_of(self, group: int, epoch: int) -> EpochSizes:
-        """The numbers of sequences and tokens of an epoch, from the cache or the record, or else from its plans."""
-        key = group, self._plan_turn(epoch)
-        if key not in self._cached_sizes:
-            recorded = self._record.get(self._length, *key) if self._record else None
-            if recorded is None:
-                planned = self.epoch(group, epoch)
-                recorded = EpochSizes(int(planned.end_K[-1]), planned.num_tokens)
-                if self._record:
-                    self._record.put(self._length, *key, recorded)
-            self._cached_sizes[key] = recorded
-        return self._cached_sizes[key]
+    def _known_sizes(self, group: int, turn: int) -> EpochSizes | None:
+        """The sizes of an epoch from the cache or the record; None if they have none."""
+        if (group, turn) in self._cached_plans:
+            return self._planned_sizes(group, turn)
+        recorded = self._record.get(self._length, group, turn) if self._record else None
+        return self._cached_sizes.get((group, turn)) or recorded
+
+    def _planned_sizes(self, group: int, turn: int) -> EpochSizes:
+        """The sizes of an epoch from its plans."""
+        if (known := self._cached_sizes.get((group, turn))) and known.tokens is not None:
+            return known
+        planned = self.epoch(group, turn)
+        return self._add_sizes(group, turn, EpochSizes(int(planned.end_K[-1]), planned.num_tokens))
+
+    def _add_sizes(self, group: int, turn: int, sizes: EpochSizes) -> EpochSizes:
+        self._cached_sizes[group, turn] = sizes
+        if self._record and self._record.get(self._length, group, turn) != sizes:
+            self._record.put(self._length, group, turn, sizes)
+        return sizes
+
+    def _count_without_plans(self, group: int, turn: int) -> int | None:
+        """The number of sequences of an epoch, if kernels count them faster than plans."""
+        if sum(int(line.offset_N1[-1]) for line in self.groups[group]) < _WORTH_KERNELS:
+            return None
+        stride, lookahead, draws = self._plan_arguments(group, turn)
+        return count_rows(self._sampling.packing, self.lines[group], stride, lookahead, draws)
 
     def epoch(self, group: int, epoch: int) -> EpochPlans:
         """The plans of an epoch of a group; BadInput if the text of the group is too short for one sequence."""
@@ -102,7 +126,7 @@ class RowPlans:
         if key not in self._cached_plans:
             plans = self._make(*key)
             of_group = [cached for cached in self._cached_plans if cached[0] == group]
-            for oldest in of_group[: 1 - _KEPT_EPOCHS]:
+            for oldest in of_group[: 1 - KEPT_EPOCHS]:
                 del self._cached_plans[oldest]
             self._cached_plans[key] = plans
         return self._cached_plans[key]
@@ -119,11 +143,8 @@ class RowPlans:
         return epoch % self.period
 
     def _make(self, group: int, turn: int) -> EpochPlans:
-        packing, objective = self._sampling.packing, self._sampling.objective
-        key, lookahead = rng.key(self._sampling.seed, "segment"), objective.lookahead
-        stride = objective.raw_length(self._length, self._sampling.masking) - lookahead
-        first = sum(map(len, self.groups[:group]))
-        plans = plans_of(packing, self.lines[group], stride, lookahead, lambda k: key.at(turn, first + k))
+        packing = self._sampling.packing
+        plans = plans_of(packing, self.lines[group], *self._plan_arguments(group, turn))
         if not any(len(plan) for plan in plans):
             of = f" of {', '.join(self.store.groups[group].shards)}" if self.store.groups else ""
             where = f"{self.store.split}{of}"
@@ -131,6 +152,13 @@ class RowPlans:
                 f"{self.store.folder}: {where} has no sequence for packing {packing.kind}; {_remedy(self.store)}"
             )
         return EpochPlans(plans, np.cumsum([len(plan) for plan in plans]))
+
+    def _plan_arguments(self, group: int, turn: int) -> tuple[int, int, Callable[[int], np.random.Generator]]:
+        """The length of sequences without lookahead, the lookahead, and the generator of the k-th plan."""
+        key, objective = rng.key(self._sampling.seed, "segment"), self._sampling.objective
+        stride = objective.raw_length(self._length, self._sampling.masking) - objective.lookahead
+        first = sum(map(len, self.groups[:group]))
+        return stride, objective.lookahead, lambda k: key.at(turn, first + k)
 
 
 def _groups(store: TokenStore) -> tuple[tuple[Shard, ...], ...]:
@@ -267,66 +295,3 @@ def _whole(weights: Sequence[Fraction]) -> Ints:
     read = [group for group, weight in enumerate(weights) if weight]
     share_G[read] = whole_shares([weights[group] for group in read])
     return share_G
-
-
-class TokenPositions:
-    """The positions of the sequences that contain given tokens of the text; special tokens do not count.
-
-    Tokens are numbered across all epochs, in the order of positions. Positions are divided into stretches: an epoch,
-    or for a mixture as many positions as the first epochs of all groups have. The cache holds the number of tokens
-    before some of the stretches, and up to the end of each sequence of the last two.
-    """
-
-    def __init__(self, plans: RowPlans, order: RowOrder) -> None:
-        self._plans, self._order = plans, order
-        self._cached_starts: dict[int, int] = {}  # stretch -> the number of tokens before it
-        self._cached_row_ends: dict[int, Ints] = {}  # by stretch
-
-    def first_row_from(self, token: int) -> int:
-        """The position of the first sequence that starts at this token of the text or after it."""
-        stretch = self._stretch_of(token)
-        token -= self._tokens_before(stretch)
-        place = int(np.searchsorted(self._row_ends(stretch), token)) + 1 if token else 0
-        return self._first_of(stretch) + place
-
-    def _stretch_of(self, token: int) -> int:
-        """The stretch with this token."""
-        for cached in self._cached_row_ends:
-            if 0 <= token - self._tokens_before(cached) < int(self._row_ends(cached)[-1]):
-                return cached
-        if not self._plans.store.groups:
-            return self._order.token_sums(0).epoch_at(token)
-        low = high = token // max(1, self._tokens_before(1))  # all stretches have about as many tokens as the first one
-        step = 1
-        while self._tokens_before(low) > token:
-            low, step = max(0, low - step), 2 * step
-        while self._tokens_before(high + 1) <= token:
-            high, step = high + step, 2 * step
-        return low + bisect_right(range(low, high), token, key=lambda number: self._tokens_before(number + 1))
-
-    def _tokens_before(self, stretch: int) -> int:
-        """The number of tokens before the first position of a stretch."""
-        if stretch not in self._cached_starts:
-            self._cached_starts[stretch] = self._order.count_tokens(self._first_of(stretch))
-        return self._cached_starts[stretch]
-
-    def _first_of(self, stretch: int) -> int:
-        """The first position of a stretch."""
-        return stretch * self._count(0) if self._plans.store.groups else self._order.row_sums(0).before(stretch)
-
-    def _count(self, epoch: int) -> int:
-        return sum(self._plans.count(group, epoch) for group in self._order.groups)
-
-    def _row_ends(self, stretch: int) -> Ints:
-        """The number of tokens of the text up to and including the sequence at each position of a stretch."""
-        if stretch not in self._cached_row_ends:
-            epoch_N, sample_N = self._order.addresses(self._first_of(stretch), self._first_of(stretch + 1)).T
-            number_N, group_N = np.divmod(sample_N, len(self._plans.groups))
-            long_N = np.empty(len(sample_N), np.int64)
-            for group, its in np.unique(np.stack([group_N, epoch_N]), axis=1).T.tolist():
-                mine_N = (group_N == group) & (epoch_N == its)
-                long_N[mine_N] = self._plans.epoch(group, its).long_R[number_N[mine_N]]
-            while len(self._cached_row_ends) >= _KEPT_EPOCHS:
-                self._cached_row_ends.pop(next(iter(self._cached_row_ends)))
-            self._cached_row_ends[stretch] = np.cumsum(long_N)
-        return self._cached_row_ends[stretch]

@@ -21,11 +21,12 @@ from preprocessing.errors import BadInput
 from preprocessing.masking import Masking, require_hits
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
-from preprocessing.row_plans import RowOrder, RowPlans, TokenPositions
+from preprocessing.row_plans import RowOrder, RowPlans
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Batch, Ints, Row
 from preprocessing.shards import TokenStore
 from preprocessing.spec import choices_by_key, kind_of
+from preprocessing.token_positions import TokenPositions
 from preprocessing.tokenization import KINDS, Vocab
 
 log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from preprocessing.epoch_record import EpochRecord, EpochSizes
 from preprocessing.masking import NoMasking
 from preprocessing.objectives import CausalLM
 from preprocessing.order import deal, turns, whole_shares
-from preprocessing.packing import SingleSentence, StreamPair
+from preprocessing.packing import SegmentPair, SingleSentence, StreamPair, lines_of
+from preprocessing.rng import key
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from tests.preprocessing.test_mixture import BERT, GPT, mixed, shares_of
@@ -63,7 +65,7 @@ CASES = [
     pytest.param(GPT, PLAIN, 0, id="gpt"),
     pytest.param(BERT, PLAIN, 0, id="bert, fresh"),
     pytest.param(BERT, PLAIN, 2, id="bert, static"),
-    pytest.param(BERT, MIXED, 0, id="bert, mixture"),
+    pytest.param(BERT, MIXED, 0, id="bert, mixture", marks=pytest.mark.slow),
     pytest.param(SENTENCES, MIXED, 0, id="sentences, mixture"),
 ]
 
@@ -90,7 +92,7 @@ def test_addresses_and_tokens_equal_a_walk_over_all_epochs(parts, store, static,
         pytest.param(GPT, PLAIN, 0, 1, id="gpt"),
         pytest.param(BERT, PLAIN, 0, row_plans.FRESH_EPOCHS + 2, id="bert, fresh"),
         pytest.param(BERT, PLAIN, 10, 10 + 2, id="bert, static"),
-        pytest.param(BERT, MIXED, 10, 3 * (10 + 2), id="bert, mixture"),
+        pytest.param(BERT, MIXED, 10, 3 * (10 + 2), id="bert, mixture", marks=pytest.mark.slow),
         pytest.param(GPT, MIXED, 0, 3, id="gpt, mixture"),
     ],
 )
@@ -136,6 +138,7 @@ def test_streams_at_step_1e9_need_one_plan(plans: list[int]):
     assert len(plans) <= 2
 
 
+@pytest.mark.slow
 def test_pairs_repeat_after_64_epochs_with_other_masks_in_another_order():
     rows, late = rows_of(BERT), row_plans.FRESH_EPOCHS
     first = sum(rows.count(epoch) for epoch in range(late))
@@ -160,6 +163,46 @@ def test_turns_are_exact_at_positions_beyond_int32(weights):
             assert abs(int(turns(at, shares)[group]) - at * int(shares[group]) / int(shares.sum())) <= 2
 
 
+PAIRS = [
+    SegmentPair(negatives="random"),
+    SegmentPair(negatives="random", unit="sentence", negative_prob=0.9),
+    SegmentPair(negatives="swapped", short_seq_prob=0.5),
+    SegmentPair(negatives="swapped", unit="sentence"),
+    SegmentPair(negatives="dialogue"),
+    SegmentPair(negatives="none", short_seq_prob=0.3, single_segment_prob=0.2),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packing", PAIRS, ids=str)
+def test_kernels_count_the_sequences_of_a_plan(packing: SegmentPair):
+    pytest.importorskip("numba")
+    text = (random_shard(300, seed=3), random_shard(8, seed=4), random_shard(2, seed=5))
+    for line in (*lines_of(packing, text), *text[:2]):
+        for length in (16, 64, 512):
+            for lookahead in (0, 1):
+                draws = [key(epoch, "segment").at(epoch, 1) for epoch in (7, 7)]
+                count = packing.count(line, length, lookahead, draws[0])
+                assert count == len(packing.plan(line, length, lookahead, draws[1]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("store", "groups"), [(PLAIN, 1), (MIXED, 3)], ids=["plain", "mixture"])
+def test_kernels_find_the_same_epochs_without_plans(
+    store, groups: int, plans: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("numba")
+    expected = rows_of(BERT, store).addresses(STEP * BATCH, STEP * BATCH + 8)
+    plans.clear()
+    monkeypatch.setattr(row_plans, "_WORTH_KERNELS", 0)
+    assert rows_of(BERT, store).addresses(STEP * BATCH, STEP * BATCH + 8) == expected
+    assert plans == [0] * groups
+    plans.clear()
+    monkeypatch.setitem(sys.modules, "preprocessing.packing.pair_kernels", None)  # numba is not installed
+    assert rows_of(BERT, store).addresses(STEP * BATCH, STEP * BATCH + 8) == expected
+    assert len(plans) > row_plans.FRESH_EPOCHS
+
+
 def test_a_small_share_gets_turns_at_step_1e9():
     shares = whole_shares([1, 1_000])
     group_N, _ = deal(np.arange(STEP * BATCH, STEP * BATCH + 10_000), shares)
@@ -175,13 +218,13 @@ def record_of(path: Path, sampling: ExampleSpec, corpus: str = "1f", writes: boo
 
 def test_a_run_that_resumes_plans_only_its_epoch(tmp_path: Path, plans: list[int]):
     rows = rows_of(BERT, record=record_of(tmp_path / "epochs.json", ExampleSpec(**BERT)))
-    at = sum(rows.count(epoch) for epoch in range(20))
+    at = sum(rows.count(epoch) for epoch in range(5))
     expected = rows_of(BERT).addresses(at + 3, at + 8)
     plans.clear()
     again = rows_of(BERT, record=record_of(tmp_path / "epochs.json", ExampleSpec(**BERT)))
     assert again.addresses(at + 3, at + 8) == expected
     again.batch_at(at + 3, at + 8)
-    assert plans == [20]
+    assert plans == [5]
 
 
 def test_a_record_of_another_corpus_or_sampling_is_not_used(tmp_path: Path):
