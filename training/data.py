@@ -299,7 +299,7 @@ def compiles(machine: EngineSettings, world: int) -> bool:
 def choose_shapes(
     phases: Sequence[Phase], rows_by_length: Mapping[int, ExampleDataset], most_tokens: int
 ) -> dict[int, MicroBatchShape]:
-    """The shape of micro-batches for each sequence length, from the first sequences of the training.
+    """The shape of micro-batches for each sequence length, from the first sequences of the training, or of each blend.
 
     It is empty for sequences that continue each other, because each has its place in the micro-batches.
     """
@@ -309,9 +309,20 @@ def choose_shapes(
         if length in shapes or rows.sampling.packing.ordered:
             continue
         count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of(rows.batch_at(0, count))
+        sizes = RowSizes.of(rows.batch(_sampled_addresses(rows, count)))
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())
         shapes[length] = choose_shape(sizes, round(of_step), length, most_tokens)
     return shapes
+
+
+def _sampled_addresses(rows: ExampleDataset, count: int) -> list[tuple[int, int]]:
+    """The addresses of the first `count` sequences, in equal parts of all blends if there are several."""
+    starts = [blend.start for blend in rows.blends] or [0]
+    parts = [rank_slice(max(count, len(starts)), part, len(starts)) for part in range(len(starts))]
+    return [
+        address
+        for start, part in zip(starts, parts, strict=True)
+        for address in rows.addresses(start, start + part.stop - part.start)
+    ]
