@@ -74,11 +74,11 @@ class RowPlans:
     def count(self, group: int, epoch: int) -> int:
         """The number of sequences of an epoch of a group."""
         turn = self._plan_turn(epoch)
-        sizes = self._known_sizes(group, turn)
+        sizes = self._find_sizes(group, turn)
         rows = self._count_without_plans(group, turn) if sizes is None and turn else None  # the first one is planned
         if rows:
             sizes = self._add_sizes(group, turn, EpochSizes(rows))
-        return (sizes or self._planned_sizes(group, turn)).rows
+        return (sizes or self._count_in_plans(group, turn)).rows
 
     def tokens(self, group: int, epoch: int) -> int:
         """The number of tokens of the text in an epoch of a group, without the lookahead of each sequence."""
@@ -87,20 +87,20 @@ class RowPlans:
     def all_tokens(self, group: int, epoch: int) -> int:
         """The number of tokens of the text in an epoch of a group, with the lookahead of each sequence."""
         turn = self._plan_turn(epoch)
-        sizes = self._known_sizes(group, turn)
+        sizes = self._find_sizes(group, turn)
         if sizes is None or sizes.tokens is None:
-            sizes = self._planned_sizes(group, turn)
+            sizes = self._count_in_plans(group, turn)
         assert sizes.tokens is not None
         return sizes.tokens
 
-    def _known_sizes(self, group: int, turn: int) -> EpochSizes | None:
+    def _find_sizes(self, group: int, turn: int) -> EpochSizes | None:
         """The sizes of an epoch from the cache or the record; None if they have none."""
         if (group, turn) in self._cached_plans:
-            return self._planned_sizes(group, turn)
+            return self._count_in_plans(group, turn)
         recorded = self._record.get(self._length, group, turn) if self._record else None
         return self._cached_sizes.get((group, turn)) or recorded
 
-    def _planned_sizes(self, group: int, turn: int) -> EpochSizes:
+    def _count_in_plans(self, group: int, turn: int) -> EpochSizes:
         """The sizes of an epoch from its plans."""
         if (known := self._cached_sizes.get((group, turn))) and known.tokens is not None:
             return known

@@ -309,7 +309,7 @@ def choose_shapes(
         if length in shapes or rows.sampling.packing.ordered:
             continue
         count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of(rows.batch(_sampled_addresses(rows, count)))
+        sizes = RowSizes.of(rows.batch(_sample_addresses(rows, count)))
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())
@@ -317,7 +317,7 @@ def choose_shapes(
     return shapes
 
 
-def _sampled_addresses(rows: ExampleDataset, count: int) -> list[tuple[int, int]]:
+def _sample_addresses(rows: ExampleDataset, count: int) -> list[tuple[int, int]]:
     """The addresses of the first `count` sequences, in equal parts of all blends if there are several."""
     starts = [blend.start for blend in rows.blends] or [0]
     parts = [rank_slice(max(count, len(starts)), part, len(starts)) for part in range(len(starts))]

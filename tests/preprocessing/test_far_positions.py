@@ -200,7 +200,7 @@ def test_kernels_find_the_same_epochs_without_plans(
     plans.clear()
     monkeypatch.setitem(sys.modules, "preprocessing.packing.pair_kernels", None)  # numba is not installed
     assert rows_of(BERT, store).addresses(STEP * BATCH, STEP * BATCH + 8) == expected
-    assert len(plans) > row_plans.FRESH_EPOCHS
+    assert len(plans) >= row_plans.FRESH_EPOCHS
 
 
 def test_a_small_share_gets_turns_at_step_1e9():

@@ -14,7 +14,7 @@ from preprocessing.objectives import Denoising
 from preprocessing.packing import Contiguous, Stream
 from preprocessing.schema import Batch
 from tests.training.corpora import gpt, mini_run, resampled
-from training.data import _sampled_addresses, choose_shapes, num_micro, open_loader, open_validation, prefetch
+from training.data import _sample_addresses, choose_shapes, num_micro, open_loader, open_validation, prefetch
 from training.run import EPOCHS, Run
 from training.specs import EngineSettings, Phase
 
@@ -315,12 +315,12 @@ def test_a_group_continues_in_the_next_phase_of_the_same_length(curriculum: Run)
 
 def test_shapes_are_chosen_from_sequences_of_all_blends(curriculum: Run) -> None:
     rows_by_length = open_loader(curriculum, 0, 1).rows_by_length
-    sampled = _sampled_addresses(rows_by_length[48], 90)
+    sampled = _sample_addresses(rows_by_length[48], 90)
     starts = [blend.start for blend in rows_by_length[48].blends]
     assert starts == [0, 72, 126]
     assert sampled == [at for start in starts for at in rows_by_length[48].addresses(start, start + 30)]
     plain = replace(rows_by_length[48], blends=())
-    assert _sampled_addresses(plain, 90) == plain.addresses(0, 90)
+    assert _sample_addresses(plain, 90) == plain.addresses(0, 90)
     assert choose_shapes(curriculum.phases, rows_by_length, 200).keys() == {24, 48}
 
 

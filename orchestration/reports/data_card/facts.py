@@ -182,7 +182,7 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe | None) -> Iterator
     if not store.groups:
         return
     realized = _count_trained(store, vocab, recipe) if recipe else []
-    requested = _requested_shares(store, recipe)
+    requested = _compute_requested_shares(store, recipe)
     for number, name in enumerate(sorted(store.manifest.mixture)):
         group, parts = store.manifest.mixture[name], [part[number] for part in realized]
         yield MixedGroup(
@@ -198,7 +198,7 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe | None) -> Iterator
         )
 
 
-def _requested_shares(store: TokenStore, recipe: Recipe | None) -> dict[str, float]:
+def _compute_requested_shares(store: TokenStore, recipe: Recipe | None) -> dict[str, float]:
     """The requested fraction of each group in the training tokens: the mean over the phases of the recipe, if any."""
     of_corpus = {name: group.share for name, group in store.manifest.mixture.items()}
     requested = dict.fromkeys(of_corpus, 0.0)
