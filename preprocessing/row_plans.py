@@ -28,7 +28,7 @@ from preprocessing.shards import Shard, TokenStore
 _FEW_SENTENCES: Final = 1.2  # sentences per document; with at most this many, the documents are probably single lines
 KEPT_EPOCHS: Final = 2  # because a batch may span two epochs
 FRESH_EPOCHS: Final = 64  # number of epochs with different segment pairs; BERT and ALBERT repeat theirs after 10 and 40
-_WORTH_KERNELS: Final = 1_000_000  # tokens of a group; of fewer, plans take milliseconds
+_WORTH_KERNELS: Final = 400_000_000  # tokens of a group in all epochs that differ: plans take as long as loading numba
 _SHUFFLED: Final = 4096  # places shuffled at once; a few places take as long as a thousand
 
 
@@ -115,7 +115,7 @@ class RowPlans:
 
     def _count_without_plans(self, group: int, turn: int) -> int | None:
         """The number of sequences of an epoch, if kernels count them faster than plans."""
-        if sum(int(line.offset_N1[-1]) for line in self.groups[group]) < _WORTH_KERNELS:
+        if self.period * sum(int(line.offset_N1[-1]) for line in self.groups[group]) < _WORTH_KERNELS:
             return None
         stride, lookahead, draws = self._plan_arguments(group, turn)
         return count_rows(self._sampling.packing, self.lines[group], stride, lookahead, draws)

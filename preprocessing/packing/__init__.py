@@ -75,6 +75,8 @@ def count_rows(
     if not isinstance(packing, SegmentPair):
         return None
     try:
-        return sum(packing.count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines))
+        from preprocessing.jit import without_extensions
     except ImportError:  # numba is not installed
         return None
+    with without_extensions():
+        return sum(packing.count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines))

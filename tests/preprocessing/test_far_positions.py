@@ -198,7 +198,7 @@ def test_kernels_find_the_same_epochs_without_plans(
     assert rows_of(BERT, store).addresses(STEP * BATCH, STEP * BATCH + 8) == expected
     assert plans == [0] * groups
     plans.clear()
-    monkeypatch.setitem(sys.modules, "preprocessing.packing.pair_kernels", None)  # numba is not installed
+    monkeypatch.setitem(sys.modules, "preprocessing.jit", None)  # numba is not installed
     assert rows_of(BERT, store).addresses(STEP * BATCH, STEP * BATCH + 8) == expected
     assert len(plans) >= row_plans.FRESH_EPOCHS
 
