@@ -9,6 +9,7 @@ Each job writes to one directory. A killed job resumes: complete parts are reuse
 import hashlib
 import json
 import logging
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -39,6 +40,7 @@ from pipeline.steps import (
     read_seal,
     read_text,
     require_room,
+    reuse_part,
     seal_of,
     sum_hosts,
     sweep,
@@ -190,10 +192,12 @@ def encode_corpus(
     out: Path | str,
     beam_args: Sequence[str] = (),
     report: Report | None = None,
+    reuse: Sequence[Path] = (),
 ) -> Manifest:
     """Encode planned text into the shards of a corpus in `out`, and return the manifest.
 
-    The tokenizer is written to `out`/vocab, and manifest.json last. Raises BadInput if the tokenizer does not fit the
+    Equal shards of the corpora in `reuse`, e.g. with other weights of the groups, are linked instead. The tokenizer is
+    written to `out`/vocab, and manifest.json last. Raises BadInput if the tokenizer does not fit the
     text or if the disk is too small.
     """
     texts, vocab, out = TextDirectory.load(Path(text_dir).absolute()), Vocab.load(vocab_dir), Path(out).absolute()
@@ -208,10 +212,13 @@ def encode_corpus(
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
     fields = {"fields": texts.fields} if texts.fields else {}
     identity["how"] = _digest({**asdict(marks), "phrases": corpus.phrases and "phrases", **fields})
-    bytes_left = sum(shard.bytes for shard in texts.shards if not (out / shard.name).exists())
+    bytes_left = sum(
+        shard.bytes for shard in texts.shards if not any((folder / shard.name).exists() for folder in (out, *reuse))
+    )
     with lock_directory(out, need=int(_SHARD_TO_TEXT * bytes_left)):
         sweep(out, names)
         due = [name for name in names if read_seal(out / name, **identity) is None]
+        due = [name for name in due if not reuse_part(out / name, reuse, **identity)]
         encoder = ""
         if due:
             encoder = try_encoder(vocab, texts, marks, bytes_left, report)
@@ -296,18 +303,22 @@ def _phrases(texts: TextDirectory, seals: list[dict[str, Any]]) -> dict[str, int
 def _mixture(corpus: Corpus, texts: TextDirectory, shards: Sequence[ShardInfo]) -> dict[str, MixtureGroupStats]:
     """Statistics of each mixture group: its documents and tokens, and the number of epochs over it."""
     group_of = {shard.name: shard.group for shard in texts.shards if shard.group}
-    total = sum(shard.tokens for shard in shards if shard.name in group_of)
-    groups = dict[str, MixtureGroupStats]()
+    tokens = {group.name: 0 for group in corpus.mixture}
+    for shard in shards:
+        if shard.name in group_of:
+            tokens[group_of[shard.name]] += shard.tokens
+    weights, groups = corpus.weigh(tokens), dict[str, MixtureGroupStats]()
     for group in corpus.mixture:
         shards_of_group = [shard for shard in shards if group_of.get(shard.name) == group.name]
-        tokens, share = sum(shard.tokens for shard in shards_of_group), corpus.shares[group.name]
+        share = weights[group.name] / math.fsum(weights.values())
         groups[group.name] = MixtureGroupStats(
-            weight=group.weight,
+            weight=weights[group.name],
             share=share,
             documents=sum(shard.rows for shard in shards_of_group),
-            tokens=tokens,
-            epochs=share * total / tokens,
+            tokens=tokens[group.name],
+            epochs=share * sum(tokens.values()) / tokens[group.name],
             shards=tuple(shard.name for shard in shards_of_group),
+            requested_epochs=group.epochs or 0.0,
             **texts.groups.get(group.name, {}),
         )
     return groups
@@ -316,7 +327,8 @@ def _mixture(corpus: Corpus, texts: TextDirectory, shards: Sequence[ShardInfo]) 
 def _portable(corpus: Corpus) -> dict[str, Any]:
     """A corpus as a dictionary, without local paths and independent of the order of its sources."""
     plain = corpus.causes | {"sources": _sort_sources(corpus.sources), "phrases": corpus.phrases and "phrases"}
-    mixture = {group.name: [group.weight, _sort_sources(group.sources)] for group in corpus.mixture}
+    weights = corpus.weight_causes
+    mixture = {group.name: [weights[group.name], _sort_sources(group.sources)] for group in corpus.mixture}
     del plain["mixture"]
     plain |= {"mixture": mixture} if mixture else {}
     plain["dedup"]["reference_corpora"], plain["decontaminate"]["paths"] = (), ()

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -253,17 +254,25 @@ class Decontaminate:
 
 @spec
 class MixtureGroup:
-    """Group of sources in a mixture, with one sampling weight."""
+    """Group of sources in a mixture, with one sampling weight, or with a number of epochs.
+
+    With `epochs` (GPT-3, table 2.2), the weight is epochs x tokens of the group. So the group is read this number of
+    times in a run that reads every group as often as requested; `phases.epochs: 1` is such a run.
+    """
 
     name: str = key(doc="Name of the group, for --data NAME=PATH.")
     # GPT-3's weights, as printed, add up to 101.
-    weight: float = key(doc="Sampling weight; the fraction of training tokens is weight / sum of weights.")
+    weight: float | None = key(
+        default=None, doc="Sampling weight; the fraction of training tokens is weight / sum of weights."
+    )
+    epochs: float | None = key(default=None, doc="Number of epochs over the group, for all groups instead of weights.")
     sources: tuple[Source, ...] = key(default=(), doc="Text sources of the group.")
 
     def __post_init__(self) -> None:
         known = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", self.name) is not None
         require(known, "mixture.name", self.name, "letters, digits, `_`, `.` and `-`")
-        require(0 < self.weight < math.inf, "mixture.weight", self.weight, "a number above 0")
+        for field, value in (("weight", self.weight), ("epochs", self.epochs)):
+            require(value is None or 0 < value < math.inf, f"mixture.{field}", value, "a number above 0")
 
 
 @spec
@@ -279,6 +288,10 @@ class Corpus:
     sources: tuple[Source, ...] = key(default=(), doc="Text sources.")
     mixture: tuple[MixtureGroup, ...] = key(
         default=(), doc="Groups of sources that are sampled by weight; not together with sources."
+    )
+    # XLM 3.1 and mT5 3.1; T5 3.5.2 writes it as a temperature, 1 / alpha.
+    mixture_sampling_alpha: float | None = key(
+        default=None, doc="Exponent of the groups' tokens that gives the weights, e.g. 0.3; 1: by size."
     )
     clean: Clean = key(default=Clean(), doc="Cleaning and filters.")
     dedup: Dedup = key(default=Dedup(), doc="Deduplication.")
@@ -333,15 +346,59 @@ class Corpus:
             once = all(of_groups.count(source) == 1 for source in of_groups)
             require(once, "mixture", [source.place for source in of_groups], "every source in exactly one group")
             object.__setattr__(self, "sources", of_groups)  # code that reads all text does not need the groups
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        """Raise InvalidValue unless the weights follow from exactly one of weight, epochs and alpha."""
+        alpha, of_size = self.mixture_sampling_alpha, "mixture_sampling_alpha"
+        require(alpha is None or 0 <= alpha < math.inf, of_size, alpha, "a number from 0 (equal weights) up")
+        require(alpha is None or self.mixture != (), of_size, alpha, "none without `mixture`")
+        names = [name for name in ("weight", "epochs") if any(getattr(one, name) is not None for one in self.mixture)]
+        for number, group in enumerate(self.mixture):
+            for name in names or ["weight"]:
+                value, where = getattr(group, name), f"mixture.{number}.{name}"
+                require(value is None or alpha is None, where, value, f"none with {of_size}; remove one of both")
+                require(len(names) < 2, f"mixture.{number}", sorted(names), "either weights or epochs in all groups")
+                if value is None and alpha is None:
+                    raise InvalidValue(
+                        where,
+                        "no value",
+                        "a number above 0, like the other groups"
+                        if names
+                        else (f"a number above 0, `epochs` instead, or {of_size} for all groups"),
+                    )
 
     @property
     def causes(self) -> dict[str, Any]:
         """The keys and values of the corpus, without keys at defaults that corpora built before them do not have."""
         plain = asdict(self) | {"clean": self.clean.causes, "dedup": self.dedup.causes}
         plain["sources"] = tuple(causes_of(source) for source in self.sources)
+        if self.mixture_sampling_alpha is None:
+            del plain["mixture_sampling_alpha"]
         for group, of_group in zip(plain["mixture"], self.mixture, strict=True):
             group["sources"] = tuple(causes_of(source) for source in of_group.sources)
+            if of_group.epochs is None:
+                del group["epochs"]
         return plain
+
+    @property
+    def weight_causes(self) -> dict[str, Any]:
+        """The keys and values that determine the weights of the groups; {} without a mixture."""
+        if self.mixture_sampling_alpha is not None:
+            return {group.name: {"alpha": self.mixture_sampling_alpha} for group in self.mixture}
+        return {group.name: {"epochs": group.epochs} if group.epochs else group.weight for group in self.mixture}
+
+    def weigh(self, tokens: Mapping[str, int]) -> dict[str, float]:
+        """The weight of each group with this number of tokens.
+
+        >>> groups = tuple(MixtureGroup(name=name) for name in ("en", "sw"))
+        >>> Corpus(name="two", mixture=groups, mixture_sampling_alpha=0.5).weigh({"en": 1_000_000, "sw": 10_000})
+        {'en': 1000.0, 'sw': 100.0}
+        """
+        alpha = self.mixture_sampling_alpha
+        if alpha is not None:
+            return {group.name: float(tokens[group.name] ** alpha) for group in self.mixture}
+        return {group.name: group.weight or (group.epochs or 0) * tokens[group.name] for group in self.mixture}
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -355,9 +412,13 @@ class Corpus:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Sampling probability of each mixture group: its fraction of the training tokens."""
-        total = math.fsum(group.weight for group in self.mixture)
-        return {group.name: group.weight / total for group in self.mixture}
+        """Sampling probability of each mixture group: its fraction of the training tokens.
+
+        It is {} if it follows from the number of tokens of each group.
+        """
+        weights = {group.name: group.weight for group in self.mixture if group.weight is not None}
+        total = math.fsum(weights.values())
+        return {name: weight / total for name, weight in weights.items()}
 
 
 # the runner that reads an option, by the first word of the option

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from preprocessing.order import turns
 from preprocessing.packing import Packing, PackingPlan, Pool
 from preprocessing.row_plans import EpochPlans, RowOrder, RowPlans
 from preprocessing.schema import Bools, Ints
@@ -70,16 +69,14 @@ def find_rows(
     parts: list[list[_Part]] = [[] for _ in documents]
     groups = [_group_of(plans, place.shard) for place in documents]
     for done, group in enumerate(sorted(set(groups))):
-        first_place, last_place = (int(turns(at, order.shares)[group]) for at in (positions.start, positions.stop))
+        first, stop = (int(order.turns(position)[group]) for position in (positions.start, positions.stop))
         mine = [number for number, each in enumerate(groups) if each == group]
-        search, epoch, first = _Search(plans, group, [documents[number] for number in mine]), 0, 0
-        while first < last_place:
-            end = first + plans.count(group, epoch)
-            if end > first_place:
-                for number, found in zip(mine, search.find(epoch), strict=True):
-                    parts[number].append((order.positions(group, epoch, first, found[0]), epoch, found))
-            epoch, first = epoch + 1, end
-            report((done + min(1.0, first / last_place)) / len(set(groups)))
+        search, rows = _Search(plans, group, [documents[number] for number in mine]), order.row_sums(group)
+        epochs = range(rows.epoch_at(first), rows.epoch_at(stop - 1) + 1) if first < stop else range(0)
+        for epoch in epochs:
+            for number, found in zip(mine, search.find(epoch), strict=True):
+                parts[number].append((order.positions(group, epoch, found[0]), epoch, found))
+            report((done + (epoch + 1 - epochs.start) / len(epochs)) / len(set(groups)))
     return [_collect(each, positions) for each in parts]
 
 

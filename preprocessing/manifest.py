@@ -105,7 +105,8 @@ class MixtureGroupStats:
     `share` is the weight of the group divided by the sum of all weights. `epochs` is the number of passes over the
     group if the model trains on as many tokens as the training split has. Training twice as long doubles it.
     `ledger` counts all documents of the group before tokenization. `held_out` is the number of its documents in each of
-    the other splits.
+    the other splits. If the corpus file gives `epochs` instead of a weight, they are the `requested_epochs`, and the
+    weight is the product of epochs and tokens. They are not written to the file if they are 0.
     """
 
     weight: float
@@ -116,6 +117,7 @@ class MixtureGroupStats:
     shards: tuple[str, ...]
     ledger: dict[str, Any] = field(default_factory=dict)
     held_out: dict[str, int] = field(default_factory=dict)
+    requested_epochs: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,9 @@ class Manifest:
         plain = asdict(self) | {"splits": self.splits}
         if not self.mixture:
             del plain["mixture"]
+        for name, group in self.mixture.items():
+            if not group.requested_epochs:
+                del plain["mixture"][name]["requested_epochs"]
         return plain
 
     def save(self, folder: Path | str) -> Path:

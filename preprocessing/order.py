@@ -132,8 +132,12 @@ def _split(share_G: Ints) -> tuple[int, int, int]:
 
 
 def _round_share(count: Count, share: int, total: int) -> Count:
-    """count * share / total, rounded to the nearest integer; exact for arrays with counts of at most 2**33."""
-    return (count * share + total // 2) // total
+    """count * share / total, rounded to the nearest integer.
+
+    It is exact for arrays, too: no product exceeds int64 for shares and totals of at most 2**30 and share <= total.
+    """
+    whole = count // total
+    return whole * share + ((count - whole * total) * share + total // 2) // total
 
 
 def turns(position: int, share_G: Ints) -> Ints:

@@ -6,15 +6,17 @@ The data loader and the pipeline that materializes examples both call `ExampleDa
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, get_args
 
 import numpy as np
 
 from preprocessing import rng
+from preprocessing.blends import Blend
 from preprocessing.collate import collate_unpadded
 from preprocessing.compiled import CheckedBatches, CompiledBatches, explain_gap, open_batches
+from preprocessing.epoch_record import EpochRecord
 from preprocessing.errors import BadInput
 from preprocessing.find_rows import (
     DocumentPlace,
@@ -27,13 +29,13 @@ from preprocessing.find_rows import (
 )
 from preprocessing.masking import Masking, require_hits
 from preprocessing.objectives import Objective
-from preprocessing.order import turns
 from preprocessing.packing import Packing, PackingPlan
-from preprocessing.row_plans import RowOrder, RowPlans, TokenPositions
+from preprocessing.row_plans import RowOrder, RowPlans
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Batch, Ints, Row
 from preprocessing.shards import Shard, TokenStore
 from preprocessing.spec import choices_by_key, kind_of
+from preprocessing.token_positions import TokenPositions
 from preprocessing.tokenization import KINDS, Vocab
 
 log = logging.getLogger(__name__)
@@ -62,13 +64,17 @@ class ExampleDataset:
     number of sequences of a group is proportional to its fraction of the tokens, divided by the mean length of its
     sequences in its first epoch. Before any position, the number differs from this proportion by at most two. Within a
     group, each sequence is used once before any is used again. Sequence i of group g of G groups has the sample number
-    i * G + g.
+    i * G + g. `blends` replace the weights of the corpus from some positions on.
+
+    The examples do not depend on `record`, which keeps the sizes of past epochs on disk.
     """
 
     store: TokenStore
     vocab: Vocab
     sampling: ExampleSpec
     length: int
+    blends: tuple[Blend, ...] = ()
+    record: EpochRecord | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         masking = self.sampling.masking
@@ -88,12 +94,18 @@ class ExampleDataset:
             )
 
     def count(self, epoch: int) -> int:
-        """The number of sequences of an epoch, in all groups; BadInput if a group has none."""
-        return sum(self._plans.count(group, epoch) for group in range(self._num_groups))
+        """The number of sequences of an epoch, in all groups that are read; BadInput if a group has none."""
+        return sum(self._plans.count(group, epoch) for group in self._order.groups)
+
+    def count_pass(self) -> float:
+        """The number of sequences in which training reads its text once, or each group as often as requested."""
+        if not self.blends and self.store.groups and self.store.groups[0].requested_epochs:
+            return sum(group.requested_epochs * self._plans.count(k, 0) for k, group in enumerate(self.store.groups))
+        return self.count(0)
 
     def each(self, epoch: int) -> Iterator[tuple[int, int]]:
         """The addresses (epoch, sample) of all sequences of an epoch, in the order of the text."""
-        for group in range(self._num_groups):
+        for group in self._order.groups:
             for i in range(self._plans.count(group, epoch)):
                 yield epoch, i * self._num_groups + group
 
@@ -194,10 +206,10 @@ class ExampleDataset:
         return [
             RealizedShare(
                 rows=rows,
-                tokens=rows * self._plans.tokens(group, 0) // self._plans.count(group, 0),
-                epochs=rows / self._plans.count(group, 0),
+                tokens=rows * self._plans.tokens(group, 0) // self._plans.count(group, 0) if rows else 0,
+                epochs=rows / self._plans.count(group, 0) if rows else 0.0,
             )
-            for group, rows in enumerate(turns(stop, self._order.shares).tolist())
+            for group, rows in enumerate(self._order.turns(stop).tolist())
         ]
 
     def rows_in_token_range(self, start: int, stop: int) -> range:
@@ -231,16 +243,16 @@ class ExampleDataset:
 
     def stats(self) -> dict[str, int]:
         """Counts of the first epoch over all shards, such as rows, documents, short documents and cut sentences."""
-        plans = [plan for group in range(self._num_groups) for plan in self._plans.epoch(group, 0).plans]
+        plans = [plan for group in self._order.groups for plan in self._plans.epoch(group, 0).plans]
         return {name: sum(plan.counts[name] for plan in plans) for name in plans[0].counts}
 
     @cached_property
     def _plans(self) -> RowPlans:
-        return RowPlans(self.store, self.sampling, self.length)
+        return RowPlans(self.store, self.sampling, self.length, self.record)
 
     @cached_property
     def _order(self) -> RowOrder:
-        return RowOrder(self._plans, rng.key(self.sampling.seed, "order"))
+        return RowOrder(self._plans, rng.key(self.sampling.seed, "order"), self.blends)
 
     @cached_property
     def _positions(self) -> TokenPositions:
@@ -266,14 +278,17 @@ class ExampleDataset:
     def _stream_T(self) -> Ints:
         """The tokens of the first shard: a random sample of the corpus, because a hash assigns documents to shards.
 
-        For a mixture, it contains tokens of each group in proportion to the weights; a small group is repeated.
+        For a mixture, it contains tokens of each group in proportion to the first weights; a small group is repeated.
         """
         first, groups = self.store.shards[0].ids_T, self.store.groups
         if not groups:
             return first
+        shares = [group.share for group in groups]
+        if self.blends and (weights := self.blends[0].weight_by_group):
+            shares = [weight / sum(weights) for weight in weights]
         shards = [shards[0].ids_T for shards in self._plans.groups]
         return np.concatenate(
-            [np.resize(ids_T, round(group.share * len(first))) for ids_T, group in zip(shards, groups, strict=True)]
+            [np.resize(ids_T, round(share * len(first))) for ids_T, share in zip(shards, shares, strict=True)]
         )
 
     @cached_property

@@ -3,12 +3,14 @@
 import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from torch.utils.data import DataLoader
 
 from preprocessing.collate import pad_batch, split_batch
+from preprocessing.epoch_record import EpochRecord
 from preprocessing.errors import BadInput
 from preprocessing.fixed_shapes import MicroBatchShape, RowSizes, choose_shape, make_batches
 from preprocessing.manifest import Manifest
@@ -17,8 +19,8 @@ from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Batch
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
-from training.run import Run
-from training.specs import EngineSettings, Phase
+from training.run import EPOCHS, Run
+from training.specs import EngineSettings, Phase, list_blends
 
 log = logging.getLogger(__name__)
 
@@ -272,10 +274,16 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
             f"{run.corpus}: its vocabulary has {vocab.size} tokens, but the token table has {run.vocab_size} rows; set "
             f"data.tokenizer.vocab_size to {vocab.size} or more, or prepare a corpus with a smaller vocabulary"
         )
-    rows_by_length = {
-        length: ExampleDataset(store, vocab, run.sampling, length)
-        for length in {phase.seq_length for phase in run.phases}
-    }
+    lengths = {phase.seq_length for phase in run.phases}
+    if split == "train":
+        names = sorted(store.manifest.mixture)
+        blends = {length: list_blends(names, run.phases, length) for length in lengths}
+        record = EpochRecord(Path(run.folder) / EPOCHS, store.manifest.digest, run.sampling, writes=rank == 0)
+        rows_by_length = {
+            length: ExampleDataset(store, vocab, run.sampling, length, blends[length], record) for length in lengths
+        }
+    else:
+        rows_by_length = {length: ExampleDataset(store, vocab, run.sampling, length) for length in lengths}
     shapes = dict[int, MicroBatchShape]()
     if fixes_shapes(run.engine, world):
         shapes = choose_shapes(run.phases, rows_by_length, run.engine.micro_tokens)
@@ -302,7 +310,7 @@ def compiles(machine: EngineSettings, world: int) -> bool:
 def choose_shapes(
     phases: Sequence[Phase], rows_by_length: Mapping[int, ExampleDataset], most_tokens: int
 ) -> dict[int, MicroBatchShape]:
-    """The shape of micro-batches for each sequence length, from the first sequences of the training.
+    """The shape of micro-batches for each sequence length, from the first sequences of the training, or of each blend.
 
     It is empty for sequences that continue each other, because each has its place in the micro-batches.
     """
@@ -312,9 +320,20 @@ def choose_shapes(
         if length in shapes or rows.sampling.packing.ordered:
             continue
         count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of(rows.batch_at(0, count))
+        sizes = RowSizes.of(rows.batch(_sample_addresses(rows, count)))
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())
         shapes[length] = choose_shape(sizes, round(of_step), length, most_tokens)
     return shapes
+
+
+def _sample_addresses(rows: ExampleDataset, count: int) -> list[tuple[int, int]]:
+    """The addresses of the first `count` sequences, in equal parts of all blends if there are several."""
+    starts = [blend.start for blend in rows.blends] or [0]
+    parts = [rank_slice(max(count, len(starts)), part, len(starts)) for part in range(len(starts))]
+    return [
+        address
+        for start, part in zip(starts, parts, strict=True)
+        for address in rows.addresses(start, start + part.stop - part.start)
+    ]

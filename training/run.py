@@ -20,6 +20,7 @@ Resume = Literal["allow", "never", "must"]
 WARM_UP: Final = 3  # steps before the first profiled step, in which buffers are allocated and kernels selected
 CHECKPOINTS: Final = "checkpoints"  # directory in the run directory
 DOWNSTREAM: Final = "downstream.json"  # file in the run directory with the sample of the downstream tasks
+EPOCHS: Final = "epochs.json"  # file in the run directory with the sizes of past epochs (EpochRecord)
 RUN: Final = "pretrain.json"  # file in the run directory with the description of the run
 
 

@@ -20,6 +20,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "objective": ("corruption",),
     "objective.random_replace_prob": ("random_token_prob",),
     "data.static_masks": ("dupe_factor",),
+    "data.mixture": ("blend", "interleave_probs", "dataset_mixer"),
     "losses": ("loss_type", "loss_function", "criterion"),
     "model": ("model_type", "config", "architecture"),
     "model.num_hidden_layers": ("n_layer", "n_layers", "num_layers"),

@@ -96,7 +96,10 @@ def load_corpus(name_or_path: str) -> Corpus:
     fields["sources"] = () if read.mixture else tuple(source.resolve_paths(folder) for source in read.sources)
     fields["mixture"] = tuple(
         MixtureGroup(
-            name=group.name, weight=group.weight, sources=tuple(each.resolve_paths(folder) for each in group.sources)
+            name=group.name,
+            weight=group.weight,
+            epochs=group.epochs,
+            sources=tuple(each.resolve_paths(folder) for each in group.sources),
         )
         for group in read.mixture
     )

@@ -19,6 +19,7 @@ from orchestration.config.hardware import workers_with_room
 from orchestration.config.library import is_shipped_task
 from pipeline.readers import Source
 from pipeline.spec import BeamSettings, Corpus, MixtureGroup
+from preprocessing.blends import require_weights
 from preprocessing.credentials import has_credential
 from preprocessing.masking import Masking, NoMasking
 from preprocessing.objectives import Objective
@@ -49,11 +50,15 @@ class Data:
     tokenizer: Annotated[TokenizerSpec, BY_KIND] = key(doc="Tokenizer type and its vocabulary.")
     packing: Annotated[Packing, BY_KIND] = key(doc="Packing of documents into sequences.")
     static_masks: int = key(default=0, doc="Number of fixed masked copies per sequence (BERT: 10); 0: dynamic masking.")
+    mixture: dict[str, float] = key(
+        default_factory=dict, doc="Weights of the corpus's groups, by group; {}: the weights of the corpus file."
+    )
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(self.static_masks >= 0, "data.static_masks", self.static_masks, "a number of at least 0")
+        require_weights("data.mixture", self.mixture)
 
 
 @spec
@@ -127,6 +132,7 @@ class Recipe:
                 "a result of reported_results",
             )
             require(split in SPLITS_OF_RESULTS, "reported_results.split", split, " or ".join(SPLITS_OF_RESULTS))
+        self._check_token_batches()
         require(0 <= self.seed < 2**63, "seed", self.seed, "an integer from 0 to 2**63 - 1")
         for number, task in enumerate(self.eval_tasks):
             require(
@@ -135,6 +141,19 @@ class Recipe:
                 task,
                 f"{', '.join(TASKS)}, or a name that `sesame tasks` lists",
             )
+
+    def _check_token_batches(self) -> None:
+        """Raise InvalidValue if weights change between batches of tokens: a position would follow from all before."""
+        for number, phase in enumerate(self.mixed_phases):
+            alike = [one for one in self.mixed_phases if one.seq_length == phase.seq_length]
+            is_possible = all(one.batch_unit == "sequence" for one in alike) or alike[0].mixture == phase.mixture
+            allowed = f"equal mixtures in all phases of {phase.seq_length} tokens with batch_unit token"
+            require(is_possible, f"phases.{number}.mixture", phase.mixture, allowed)
+
+    @property
+    def mixed_phases(self) -> tuple[Phase, ...]:
+        """The phases of a run: those without a mixture have the mixture of `data`."""
+        return tuple(dataclasses.replace(phase, mixture=phase.mixture or self.data.mixture) for phase in self.phases)
 
     @property
     def sampling(self) -> ExampleSpec:
@@ -160,11 +179,15 @@ class Recipe:
     def science(self) -> dict[str, Any]:
         """The values that determine the trained weights, i.e. all keys without LABELS.
 
-        Phases have no epochs here, because a run has steps only.
+        Phases have no epochs here, because a run has steps only. A mixture that is not set is left out, so that recipes
+        without one keep their hashes.
         """
         values = {key: value for key, value in dataclasses.asdict(self).items() if key not in LABELS}
         for phase in values["phases"]:
             del phase["epochs"]
+        for part in (values["data"], *values["phases"]):
+            if not part["mixture"]:
+                del part["mixture"]
         return values
 
     @property

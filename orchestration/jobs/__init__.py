@@ -17,7 +17,7 @@ from orchestration.jobs.corpus_job import CorpusJob, open_corpus_job
 from orchestration.jobs.held_out import STAGE as HELD_OUT_STAGE
 from orchestration.jobs.held_out import find_too_few, tasks_without_text
 from orchestration.jobs.initial_weights import remind_of_vocabulary
-from orchestration.jobs.job import Job, JobFlags, cluster_of, open_job
+from orchestration.jobs.job import Job, JobFlags, cluster_of, describe_built_mixture, open_job
 from orchestration.jobs.micro_batch import choose_micro_batch
 from orchestration.jobs.own_texts import write_texts
 from orchestration.jobs.part_code import compute_digests
@@ -85,6 +85,7 @@ __all__ = [
     "cluster_of",
     "compute_digests",
     "corpus_folder_of",
+    "describe_built_mixture",
     "eval_tasks_of",
     "evaluations_of",
     "export",
@@ -131,6 +132,7 @@ _LAZY: Final = {
         "RESULT",
         "TRAIN_AGAIN",
         "corpus_folder_of",
+        "describe_built_mixture",
         "eval_tasks_of",
         "evaluations_of",
         "last_step_of",

@@ -100,7 +100,9 @@ def _build(job: Job | CorpusJob, beam_args: Sequence[str], report: Report) -> Ma
         jobs.train_vocab(text.folder, job.tokenizer, vocab.folder, beam_args, report)
         vocab.finish()
     if shards.state != "done":
-        jobs.encode_corpus(text.folder, vocab.folder, job.corpus, shards.folder, beam_args, report)
+        jobs.encode_corpus(
+            text.folder, vocab.folder, job.corpus, shards.folder, beam_args, report, shards.find_reweighted()
+        )
         shards.finish()
     return Manifest.load(shards.folder)
 

@@ -63,12 +63,19 @@ class CorpusJob:
         return [
             *(source.describe() for source in self.corpus.sources),
             *list_unread_files(self.corpus.sources),
-            *describe_mixture(self.corpus),
+            *describe_mixture(self.corpus, self._built),
             *([f"tokenizer: {_describe(self.vocab_spec)}"] if self.vocab_spec else []),
             held_out.describe_split_ratios(
                 self.corpus, own=False, file="" if self.file in list_names("corpora") else self.file
             ),
         ]
+
+    @property
+    def _built(self) -> Path | None:
+        """The directory of the corpus, if it exists."""
+        has_text = bool(self.corpus.sources) and not self.corpus.groups_without_text
+        is_done = bool(self.vocab_spec) and has_text and self.plan.corpus.state == "done"
+        return self.plan.corpus.folder if is_done else None
 
     @cached_property
     def text(self) -> stages.JobStage:

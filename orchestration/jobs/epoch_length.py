@@ -1,5 +1,6 @@
 """The number of batches of one epoch: counted in a corpus, or estimated from the size of the text."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +10,7 @@ from pipeline.spec import Corpus
 from preprocessing.rows import ExampleDataset
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
-from training.specs import Phase
+from training.specs import Phase, list_blends
 
 BYTES_PER_TOKEN: Final = 4  # a rough mean over English text and usual vocabularies
 
@@ -20,7 +21,10 @@ def count_batches(folder: Path, recipe: Recipe, phase: Phase) -> float:
     if phase.batch_unit == "token":
         return store.manifest.splits["train"]["tokens"] / (phase.global_batch_size * phase.seq_length)
     vocab = recipe.sampling.adapt_tokenizer(Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]))
-    return ExampleDataset(store, vocab, recipe.sampling, phase.seq_length).count(0) / phase.global_batch_size
+    mixed = replace(phase, mixture=phase.mixture or recipe.data.mixture)
+    blends = list_blends(sorted(store.manifest.mixture), [mixed], phase.seq_length)
+    rows = ExampleDataset(store, vocab, recipe.sampling, phase.seq_length, blends)
+    return rows.count_pass() / phase.global_batch_size
 
 
 def estimate_batches(corpus: Corpus, phase: Phase) -> float:

@@ -1,7 +1,7 @@
 """A job: one recipe, one text, one cluster and one output directory, as the flags of a command describe it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -34,6 +34,7 @@ from orchestration.jobs.run_names import match_run, refuse_lost_run
 from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, list_unread_files, plan_splits, recognise, recognise_reference
 from pipeline.spec import Corpus, MixtureGroup
+from preprocessing.blends import weights_of
 from preprocessing.errors import BadInput
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.rows import UNMIXED
@@ -76,10 +77,18 @@ class Job:
         lines = [*(source.describe() for source in self.corpus.sources), *list_unread_files(self.corpus.sources)]
         return [
             *lines,
-            *describe_mixture(self.corpus),
+            *self.mixture_notes,
             *self.notes,
             held_out.describe_split_ratios(self.corpus, self.own_text, self.corpus_file),
         ]
+
+    @property
+    def mixture_notes(self) -> list[str]:
+        """The fractions of the groups in the training tokens, of the corpus and of phases with weights of their own."""
+        depends_on_size = bool(self.corpus.mixture and self.corpus.sources) and not self.corpus.shares
+        stage = self.plan.corpus if depends_on_size and not self.corpus.groups_without_text else None
+        built = stage.folder if stage and stage.state == "done" else None
+        return [*describe_mixture(self.corpus, built), *describe_blends(self.recipe, self.corpus)]
 
     @property
     def expected_problems(self) -> list[str]:
@@ -99,7 +108,7 @@ class Job:
             model=recipe.model,
             losses=recipe.losses,
             optimizer=recipe.optimizer,
-            phases=recipe.phases,
+            phases=recipe.mixed_phases,
             sampling=recipe.sampling,
             recipe_hash=recipe.hash,
             corpus=str(self.plan.corpus.folder.absolute()),
@@ -211,6 +220,10 @@ def open_job(flags: JobFlags) -> Job:
         notes.append(describe_shortening(whole, recipe))
     if corpus.mixture and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
+    try:
+        describe_blends(recipe, corpus)
+    except BadInput as error:
+        raise BadInput(f"{flags.recipe}: {error}") from None
     unweighted = default.mixture and not corpus.mixture and flags.data
     of_mixture = (f"mixture: none, so the weights of {default.name} are not used{_of_each_group(default.mixture)}",)
     if recipe.init_checkpoint:
@@ -405,12 +418,54 @@ def _of_each_group(mixture: Sequence[MixtureGroup]) -> str:
     return f"; for the mixture of its paper, use {named}" if mixture else ""
 
 
-def describe_mixture(corpus: Corpus) -> list[str]:
-    """The fractions of the groups in the training tokens, in one line; [] if the corpus is not a mixture."""
-    total = sum(Fraction(str(group.weight)) for group in corpus.mixture)
-    shares = ", ".join(f"{100 * share:.2f} % {name}" for name, share in corpus.shares.items())
+def describe_mixture(corpus: Corpus, built: Path | None = None) -> list[str]:
+    """The fractions of the groups in the training tokens, in one line; [] if the corpus is not a mixture.
+
+    If they depend on the sizes of the groups, `built` is the directory of the corpus, if it exists.
+    """
+    if not corpus.mixture:
+        return []
+    if corpus.shares:
+        weights = {group.name: group.weight or 0 for group in corpus.mixture}
+        return [f"mixture: {_describe_weights(weights)}"]
+    alpha = corpus.mixture_sampling_alpha
+    if alpha is None:
+        how = "epochs over each group: " + ", ".join(f"{group.epochs:g} {group.name}" for group in corpus.mixture)
+    else:
+        how = f"weights are the tokens of each group to the power of {alpha:g}"
+    if built is None:
+        return [f"mixture: {how}; the fractions follow from the corpus"]
+    shares = {name: group.share for name, group in Manifest.load(built).mixture.items()}
+    return [f"mixture: {how}; fractions of the training tokens: {_list_shares(shares)}"]
+
+
+def describe_built_mixture(corpus: Corpus, built: Path) -> list[str]:
+    """The fractions of the groups in the training tokens, if they depend on the sizes of the groups; otherwise []."""
+    return [] if corpus.shares else describe_mixture(corpus, built)
+
+
+def describe_blends(recipe: Recipe, corpus: Corpus) -> list[str]:
+    """The weights of groups that the recipe replaces, one line for each phase. Raises BadInput for unknown groups."""
+    names, lines = [group.name for group in corpus.mixture], []
+    if recipe.data.mixture:
+        weights_of(recipe.data.mixture, names, "data.mixture")
+        lines = [f"data.mixture: {_describe_weights(recipe.data.mixture)}"]
+    for number, phase in enumerate(recipe.phases):
+        if phase.mixture:
+            weights_of(phase.mixture, names, f"phases.{number}.mixture")
+            lines.append(f"phases.{number}.mixture: {_describe_weights(phase.mixture)}")
+    return lines
+
+
+def _describe_weights(weights: Mapping[str, float]) -> str:
+    total = sum(Fraction(str(weight)) for weight in weights.values())
     sums_up = "" if total in (1, 100) else f" (weights are divided by their sum, {float(total):g})"
-    return [f"mixture: fractions of the training tokens: {shares}{sums_up}"] if shares else []
+    shares = {name: float(Fraction(str(weight)) / total) for name, weight in weights.items()}
+    return f"fractions of the training tokens: {_list_shares(shares)}{sums_up}"
+
+
+def _list_shares(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{100 * share:.2f} % {name}" for name, share in shares.items())
 
 
 def _is_corpus(value: str) -> bool:

@@ -110,6 +110,12 @@ class JobStage:
                 others.append((mark.parent, self.name_causes(changed, causes, self.causes)))
         return others
 
+    def find_reweighted(self) -> list[Path]:
+        """Finished corpora with the same shards, whose mixtures have other weights."""
+        return [
+            folder for folder, changed in self.find_others() if all(name.startswith("weights.") for name in changed)
+        ]
+
     def describe(self) -> Iterator[str]:
         """The planned action, changed source files, and older directories with their differences.
 
@@ -175,6 +181,8 @@ def plan_text(corpus: Corpus, inputs: str, out: Path) -> JobStage:
         del spec[name]
     for group in spec["mixture"]:  # the text does not depend on the weights
         del group["weight"]
+        group.pop("epochs", None)
+    spec.pop("mixture_sampling_alpha", None)
     if not spec["mixture"]:
         del spec["mixture"]
     code = part_code.compute_digests(corpus)
@@ -190,7 +198,7 @@ def plan_corpus(tokenizer: TokenizerSpec, corpus: Corpus, text: JobStage, out: P
         causes["file"] = vocab_from_file(tokenizer).hash
     pieces = JobStage("vocab", out / "vocab", label, causes, of_vocab)
     marks = {name: getattr(corpus, name) for name in _MARKS}
-    weights = {group.name: group.weight for group in corpus.mixture}
+    weights = corpus.weight_causes
     causes = {"text": text.hash, "vocab": pieces.hash, "marks": marks} | ({"weights": weights} if weights else {})
     return CorpusPlan(text, pieces, JobStage("corpus", out / "corpora", corpus.name, causes, {**text.code, **of_vocab}))
 

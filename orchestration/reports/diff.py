@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from orchestration.config import Recipe, flatten
@@ -19,7 +20,7 @@ COVERED: Final = (
     "optimizer.warmup_steps",
     "data.corpus",
 )
-COVERED_PARTS: Final = ("losses", "data.static_masks")
+COVERED_PARTS: Final = ("losses", "data.static_masks", "data.mixture")
 PARTS: Final = ("data.tokenizer", "data.packing", "masking", "objective", "model", "optimizer")
 
 
@@ -98,6 +99,7 @@ def _words(part: Any) -> list[str]:
 
 def _objective_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
     yield from _instead("trains on the text of", ours.data.corpus, theirs.data.corpus)
+    yield from _instead("mixes", _mixtures(ours), _mixtures(theirs))
     yield from _instead("reads", ours.data.tokenizer.describe(), theirs.data.tokenizer.describe())
     yield from _instead("packing:", ours.data.packing.describe(), theirs.data.packing.describe())
     before, after = describe.losses(ours), describe.losses(theirs)
@@ -169,6 +171,15 @@ def _model_lines(ours: Recipe, theirs: Recipe) -> Iterator[str]:
 
 def _instead(verb: str, before: str, after: str) -> list[str]:
     return [f"{verb} {after}, instead of {before}"] if before != after else []
+
+
+def _mixtures(recipe: Recipe) -> str:
+    """The weights of the groups of the corpus in each phase, e.g. "9 web and 1 wiki, then 1 wiki"."""
+    weights = [
+        " and ".join(f"{weight:g} {name}" for name, weight in phase.mixture.items()) or "as the corpus file says"
+        for phase in recipe.mixed_phases
+    ]
+    return ", then ".join(text for text, _ in groupby(weights))
 
 
 def _than(after: float, before: float, more: str, less: str) -> str:

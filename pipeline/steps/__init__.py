@@ -19,7 +19,7 @@ from pipeline.steps.encode import (
     write_sample,
 )
 from pipeline.steps.ingest import read_text, seal_of
-from pipeline.steps.output_folder import lock_directory, read_seal, sweep
+from pipeline.steps.output_folder import lock_directory, read_seal, reuse_part, sweep
 from pipeline.steps.plan import TextDirectory
 from pipeline.steps.sample import require_room
 from pipeline.steps.static_rows import StaticExampleSpec, materialise
@@ -45,6 +45,7 @@ __all__ = [
     "read_seal",
     "read_text",
     "require_room",
+    "reuse_part",
     "seal_of",
     "sum_hosts",
     "sweep",

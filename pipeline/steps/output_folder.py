@@ -6,15 +6,23 @@ files, which it removes.
 """
 
 import errno
+import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from preprocessing.errors import BadInput
-from preprocessing.files import from_checked_json, remove_unfinished, to_checked_json, write_atomic, xxh3_file
+from preprocessing.files import (
+    TEMPORARY,
+    from_checked_json,
+    remove_unfinished,
+    to_checked_json,
+    write_atomic,
+    xxh3_file,
+)
 from preprocessing.lock import hold_lock
 
 SPARE: Final = 1.2  # required disk space as a multiple of the estimate
@@ -76,6 +84,26 @@ def read_seal(part: Path, **wanted: Any) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return facts if whole and wanted.items() <= facts.items() else None
+
+
+def reuse_part(part: Path, folders: Sequence[Path], **wanted: Any) -> bool:
+    """Take a complete part with these facts from one of `folders`, as a hard link, or as a copy on another disk.
+
+    Returns whether one of them has it.
+    """
+    for other in (folder / part.name for folder in folders):
+        if read_seal(other, **wanted) is not None:
+            for name in (part.name, part.with_suffix(".json").name):
+                target = part.with_name(name)
+                target.unlink(missing_ok=True)
+                try:
+                    os.link(other.with_name(name), target)
+                except OSError:  # another disk, or a file system without hard links
+                    copied = target.with_name(f"{TEMPORARY}{name}")
+                    shutil.copy2(other.with_name(name), copied)
+                    copied.replace(target)
+            return True
+    return False
 
 
 def sweep(folder: Path, parts: Collection[str]) -> None:

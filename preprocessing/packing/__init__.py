@@ -34,6 +34,7 @@ __all__ = [
     "SingleSentence",
     "Stream",
     "StreamPair",
+    "count_rows",
     "lines_of",
     "plans_of",
 ]
@@ -65,3 +66,21 @@ def plans_of(
             for k, shard in enumerate(lines, start=len(lines))
         ]
     return tuple(plans)
+
+
+def count_rows(
+    packing: Packing,
+    lines: Sequence[Shard],
+    length: int,
+    lookahead: int,
+    draws: Callable[[int], np.random.Generator],
+) -> int | None:
+    """Return the number of sequences of `plans_of`; None if no kernel counts them without plans."""
+    if not isinstance(packing, SegmentPair):
+        return None
+    try:
+        from preprocessing.jit import without_extensions
+    except ImportError:  # numba is not installed
+        return None
+    with without_extensions():
+        return sum(packing.count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines))

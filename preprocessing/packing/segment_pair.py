@@ -165,6 +165,48 @@ class SegmentPair:
         _truncate(start_RP, stop_RP, room, rng)
         return PackingPlan(start_RP=compact(start_RP), stop_RP=compact(stop_RP), pair_label_R=label_R, counts=counts)
 
+    def count(self, shard: Shard | Pool, length: int, lookahead: int, rng: np.random.Generator) -> int:
+        """Return the number of sequences of `plan`, by kernels in a tenth of the time.
+
+        It draws the same numbers, and leaves out all that does not decide where a chunk ends. Raises ImportError
+        without numba.
+        """
+        from preprocessing.packing.pair_kernels import advance_chunks, advance_contiguous
+
+        room = length + lookahead - 2 - self.num_separators
+        bounds_N1 = np.searchsorted(shard.sentence_at_M, shard.offset_N1)
+        at_M1 = np.append(shard.sentence_at_M, shard.offset_N1[-1])
+        own = shard.own if isinstance(shard, Pool) else len(bounds_N1) - 1
+        if self.negatives == "dialogue":
+            return int(_count_dialogues(np.diff(bounds_N1[: own + 1])).sum())
+        is_contiguous, num_rows = self.negatives == "none", 0
+        target_N = np.zeros(0, np.int64) if is_contiguous else self._targets(own, room, rng)
+        document = np.flatnonzero(np.diff(bounds_N1[: own + 1]) >= (1 if is_contiguous else 2))
+        first = bounds_N1[document]
+        while document.size:
+            num_rows += len(document)
+            draws_4K = rng.random((4, document.size))
+            if is_contiguous:
+                target_K = self._contiguous_targets(draws_4K[1], draws_4K[2], room + 2 + self.num_separators)
+                left = advance_contiguous(at_M1, bounds_N1, target_K, document, first)
+            else:
+                rule = self.unit == "segment", self.negatives == "random", self.negative_prob
+                left = advance_chunks(at_M1, bounds_N1, target_N, document, first, *draws_4K[:2], *rule)
+            document, first = document[:left], first[:left]
+        return num_rows
+
+    def _targets(self, own: int, room: int, rng: np.random.Generator) -> Ints:
+        """Return the target length of each of the first `own` documents."""
+        is_short_N = rng.random(own) < self.short_seq_prob
+        target_N = np.where(is_short_N, rng.integers(2, room, size=own, endpoint=True), room)
+        if self.unit == "sentence":
+            target_N[:] = 1  # a chunk gets the minimum of two sentences
+        return target_N
+
+    def _contiguous_targets(self, is_short: Floats, how_short: Floats, max_length: int) -> Ints:
+        """Return the target length of each sequence of negatives `none`, special tokens included."""
+        return np.where(is_short < self.short_seq_prob, 5 + (how_short * (max_length - 4)).astype(np.int64), max_length)
+
     def _chunks(
         self, at_M1: Ints, bounds_N1: Ints, own: int, room: int, rng: np.random.Generator
     ) -> tuple[Ints, Ints, Ints]:
@@ -173,10 +215,7 @@ class SegmentPair:
         Only the first `own` documents are divided into chunks. Round t draws the t-th chunk of all documents that still
         have sentences.
         """
-        is_short_N = rng.random(own) < self.short_seq_prob
-        target_N = np.where(is_short_N, rng.integers(2, room, size=own, endpoint=True), room)
-        if self.unit == "sentence":
-            target_N[:] = 1  # a chunk gets the minimum of two sentences
+        target_N = self._targets(own, room, rng)
         document = np.flatnonzero(np.diff(bounds_N1[: own + 1]) >= 2)
         first = bounds_N1[document]
         rounds = [np.zeros((6, 0), dtype=np.int64)]
@@ -211,7 +250,7 @@ class SegmentPair:
         A sequence has three turns; some have two or four, so that no turn is left over. B is the last turn.
         """
         num_turns_N = np.diff(bounds_N1[: own + 1])
-        num_rows_N = np.where(num_turns_N >= 2, num_turns_N // _TURNS + (num_turns_N % _TURNS == 2), 0)
+        num_rows_N = _count_dialogues(num_turns_N)
         document_R = np.repeat(np.arange(len(num_turns_N)), num_rows_N)
         first_R = bounds_N1[document_R] + _TURNS * count_up(num_rows_N)
         end_R = bounds_N1[document_R + 1]
@@ -235,9 +274,7 @@ class SegmentPair:
         rounds = [np.zeros((3, 0), dtype=np.int64)]
         while document.size:
             is_single, is_short, how_short, coin = rng.random((4, document.size))
-            target = np.where(
-                is_short < self.short_seq_prob, 5 + (how_short * (max_length - 4)).astype(np.int64), max_length
-            )
+            target = self._contiguous_targets(is_short, how_short, max_length)
             end = bounds_N1[document + 1]
             last = np.clip(np.searchsorted(at_M1, at_M1[first] + target), first + 1, end)
             half = (target - 3) // 2
@@ -279,6 +316,11 @@ class SegmentPair:
         row["input_ids"][0] = vocab.cls
         row["token_type_ids"][middle + max(between, 1) :] = 1  # the separators after A belong to A
         return row if self.negatives == "none" else row | {"next_sentence_label": plan.pair_label_R[i]}
+
+
+def _count_dialogues(num_turns_N: Ints) -> Ints:
+    """Return the number of sequences of each dialogue."""
+    return np.where(num_turns_N >= 2, num_turns_N // _TURNS + (num_turns_N % _TURNS == 2), 0)
 
 
 def _partners(document: Ints, bounds_N1: Ints, other: Floats, where: Floats) -> tuple[Ints, Ints]:

@@ -80,6 +80,76 @@ def test_the_manifest_has_the_size_and_the_epochs_of_each_group(mixture: Corpus,
     assert json.loads((tmp_path / "corpus/manifest.json").read_text())["mixture"]["wiki"]["weight"] == 33
 
 
+def asked(corpus: Corpus, epochs: dict[str, float] | None = None, alpha: float | None = None) -> Corpus:
+    """The corpus with epochs, or with an exponent, instead of weights."""
+    groups = tuple(replace(one, weight=None, epochs=(epochs or {}).get(one.name)) for one in corpus.mixture)
+    return replace(corpus, mixture=groups, mixture_sampling_alpha=alpha)
+
+
+@pytest.mark.slow
+def test_weights_by_size_and_by_epochs_reuse_the_shards(
+    mixture: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest has the weights that follow from the tokens; no document is encoded again."""
+    before = build(mixture, tmp_path, *HERE)
+    inodes = [(tmp_path / "corpus" / info.name).stat().st_ino for info in before.shards]
+    monkeypatch.setattr("pipeline.jobs.encode_shard", lambda *_, **__: pytest.fail("encodes a shard"))
+    tokens = {name: group.tokens for name, group in before.mixture.items()}
+    wanted = {"books": 2.0, "crawl": 0.5, "wiki": 4.0}
+    for corpus, weights in (
+        (reweighted(mixture, wiki=1.0), WEIGHTS | {"wiki": 1.0}),
+        (asked(mixture, alpha=0.5), {name: size**0.5 for name, size in tokens.items()}),
+        (asked(mixture, alpha=0.0), dict.fromkeys(tokens, 1.0)),
+        (asked(mixture, wanted), {name: wanted[name] * size for name, size in tokens.items()}),
+    ):
+        out = tmp_path / f"{corpus.weight_causes}"
+        reuse = [tmp_path / "nowhere", tmp_path / "corpus"]
+        made = encode_corpus(tmp_path / "text", tmp_path / "vocab", corpus, out, HERE, reuse=reuse)
+        assert made == Manifest.load(out)
+        assert made.shards == before.shards
+        assert [(out / info.name).stat().st_ino for info in made.shards] == inodes
+        assert made.digest != before.digest
+        assert made.spec_hash != before.spec_hash
+        for name, group in made.mixture.items():
+            assert group.weight == pytest.approx(weights[name])
+            assert group.share == pytest.approx(weights[name] / sum(weights.values()))
+        plain = json.loads((out / "manifest.json").read_text())["mixture"]
+        assert {"requested_epochs" in group for group in plain.values()} == {corpus.mixture[0].epochs is not None}
+    store = TokenStore.open(out, "train")
+    rows = ExampleDataset(store, Vocab.load(store.vocab_dir), ExampleSpec(**GPT), length=32)
+    for found, epochs in zip(rows.count_realized_shares(round(rows.count_pass())), (2.0, 0.5, 4.0), strict=True):
+        assert found.epochs == pytest.approx(epochs, abs=1 / rows.count(0) + 0.02)
+
+
+@pytest.mark.slow
+def test_damaged_shards_of_other_weights_are_not_reused(mixture: Corpus, tmp_path: Path) -> None:
+    before = build(mixture, tmp_path, *HERE)
+    damaged = tmp_path / "corpus" / before.shards[0].name
+    content_before = damaged.read_bytes()
+    damaged.write_bytes(content_before[:-1] + b"x")
+    out, reuse = tmp_path / "again", [tmp_path / "corpus"]
+    made = encode_corpus(tmp_path / "text", tmp_path / "vocab", reweighted(mixture, wiki=1), out, HERE, reuse=reuse)
+    assert (out / damaged.name).read_bytes() == content_before
+    assert made.shards == before.shards
+    assert (out / damaged.name).stat().st_ino != damaged.stat().st_ino
+
+
+@pytest.mark.slow
+def test_shards_are_copied_where_there_are_no_hard_links(
+    mixture: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError("Operation not permitted")
+
+    before = build(mixture, tmp_path, *HERE)
+    monkeypatch.setattr("os.link", refuse)
+    monkeypatch.setattr("pipeline.jobs.encode_shard", lambda *_, **__: pytest.fail("encodes a shard"))
+    out, reuse = tmp_path / "again", [tmp_path / "corpus"]
+    encode_corpus(tmp_path / "text", tmp_path / "vocab", reweighted(mixture, wiki=1), out, HERE, reuse=reuse)
+    for info in before.shards:
+        assert (out / info.name).read_bytes() == (tmp_path / "corpus" / info.name).read_bytes()
+
+
 @pytest.mark.slow
 def test_a_training_shard_has_one_group_and_held_out_splits_have_all(mixture: Corpus, tmp_path: Path) -> None:
     manifest = build(mixture, tmp_path, *HERE)
@@ -325,11 +395,36 @@ def test_a_group_without_remaining_documents_is_named(
         ([("a", float("nan"))], "mixture.weight: got nan"),
         ([("a b", 1)], "invalid mixture.name: got 'a b', expected letters"),
         ([("a", 1), ("a", 2)], "invalid mixture: got .*, expected unique group names"),
+        ([("a", None)], "mixture.0.weight: got no value, expected a number above 0, `epochs` instead, or mixture_sa"),
+        ([("a", 1), ("b", None)], "mixture.1.weight: got no value, expected a number above 0, like the other groups"),
     ],
 )
-def test_invalid_mixtures_are_refused(groups: list[tuple[str, float]], message: str) -> None:
+def test_invalid_mixtures_are_refused(groups: list[tuple[str, float | None]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Corpus(name="x", mixture=tuple(MixtureGroup(name=name, weight=weight) for name, weight in groups))
+
+
+@pytest.mark.parametrize(
+    ("groups", "alpha", "message"),
+    [
+        ([{"weight": 1, "epochs": 2}], None, "expected either weights or epochs in all groups"),
+        ([{"weight": 1}, {"epochs": 2}], None, "expected either weights or epochs in all groups"),
+        ([{"epochs": 0}], None, "invalid mixture.epochs: got 0, expected a number above 0"),
+        ([{"weight": 1}], 0.3, "invalid mixture.0.weight: got 1, expected none with mixture_sampling_alpha"),
+        ([{"epochs": 1}], 0.3, "invalid mixture.0.epochs: got 1, expected none with mixture_sampling_alpha"),
+        ([{}], -0.3, "invalid mixture_sampling_alpha: got -0.3, expected a number from 0"),
+        ([], 0.3, "invalid mixture_sampling_alpha: got 0.3, expected none without `mixture`"),
+    ],
+)
+def test_weights_epochs_and_sizes_exclude_each_other(
+    groups: list[dict[str, float]], alpha: float | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Corpus(
+            name="x",
+            mixture=tuple(MixtureGroup(name="ab"[number], **group) for number, group in enumerate(groups)),
+            mixture_sampling_alpha=alpha,
+        )
 
 
 def test_a_source_belongs_to_exactly_one_group() -> None:

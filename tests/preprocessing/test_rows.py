@@ -188,7 +188,7 @@ def test_caches_do_not_affect_equality_or_copies():
     known = used.addresses(far, far + 5), used.rows_in_token_range(900, 1_800), used.row(1, 2)
     assert used == new
     assert repr(used) == repr(new)
-    assert [each.name for each in fields(used)] == ["store", "vocab", "sampling", "length"]
+    assert [each.name for each in fields(used)] == ["store", "vocab", "sampling", "length", "blends", "record"]
     for other in (new, pickle.loads(pickle.dumps(used)), used):
         assert_same(other.row(1, 2), known[2])
         assert other.rows_in_token_range(900, 1_800) == known[1]

@@ -8,13 +8,14 @@ import pytest
 
 from preprocessing import tokenization
 from preprocessing.errors import BadInput
+from preprocessing.manifest import Manifest, MixtureGroupStats
 from preprocessing.masking import NoMasking
 from preprocessing.objectives import Denoising
 from preprocessing.packing import Contiguous, Stream
 from preprocessing.schema import Batch
 from tests.training.corpora import gpt, mini_run, resampled
-from training.data import num_micro, open_loader, open_validation, prefetch
-from training.run import Run
+from training.data import _sample_addresses, choose_shapes, num_micro, open_loader, open_validation, prefetch
+from training.run import EPOCHS, Run
 from training.specs import EngineSettings, Phase
 
 
@@ -239,3 +240,107 @@ def test_micro_batches_also_count_source_tokens(run: Run) -> None:
     assert all(len(batch["input_ids"]) + len(batch["source_input_ids"]) <= 200 for batch in batches)
     (padded,) = replace(open_loader(bart, 0, 1), machine=EngineSettings(padding="padded")).at(0)
     assert padded["input_ids"].shape[1] == padded["lengths"].max()
+
+
+# Mixtures and phases
+
+
+@pytest.fixture
+def curriculum(corpus: Path, tmp_path: Path) -> Run:
+    """A run on a corpus of two groups, whose phases have different weights."""
+    groups = as_mixture(corpus, tmp_path / "mixed")
+    phases = (
+        Phase(seq_length=48, global_batch_size=9, steps=8),
+        Phase(seq_length=24, global_batch_size=6, steps=3, mixture={"a": 1}),
+        Phase(seq_length=48, global_batch_size=9, steps=6, mixture={"a": 1, "b": 3}),
+        Phase(seq_length=48, global_batch_size=7, steps=5, mixture={"b": 1}),
+    )
+    return replace(mini_run(groups, tmp_path), phases=phases)
+
+
+def as_mixture(corpus: Path, folder: Path) -> Path:
+    """A copy of a corpus with its training shard in two groups, of weights 3 and 1."""
+    shutil.copytree(corpus, folder)
+    manifest = Manifest.load(folder)
+    one = next(info for info in manifest.shards if info.split == "train")
+    other = replace(one, name="train-00001-of-00002.arrow")
+    shutil.copy(folder / one.name, folder / other.name)
+    groups = {
+        name: MixtureGroupStats(
+            weight=weight, share=weight / 4, documents=info.rows, tokens=info.tokens, epochs=1.0, shards=(info.name,)
+        )
+        for name, weight, info in (("a", 3.0, one), ("b", 1.0, other))
+    }
+    replace(manifest, mixture=groups, shards=(*manifest.shards, other)).save(folder)
+    return folder
+
+
+def groups_at(run: Run, step: int) -> list[int]:
+    """The group of each sequence of a step."""
+    loader = open_loader(run, 0, 1)
+    phase, first = loader.place_of(step)
+    addresses = loader.rows_by_length[phase.seq_length].addresses(first, first + phase.global_batch_size)
+    return [sample % 2 for _, sample in addresses]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_a_curriculum_has_the_same_sequences_for_any_number_of_workers_and_after_any_restart(
+    curriculum: Run, world: int
+) -> None:
+    whole = open_loader(curriculum, 0, 1)
+    expected = [rows(whole.at(step)) for step in range(curriculum.steps)]
+    for start in (0, 7, 8, 11, 16, 17, 21):
+        shares = [open_loader(curriculum, rank, world) for rank in range(world)]
+        for step in range(start, min(start + 2, curriculum.steps)):
+            assert [row for share in shares for row in rows(share.at(step))] == expected[step]
+
+
+def test_weights_change_exactly_at_the_boundary_of_a_phase(curriculum: Run) -> None:
+    share = [np.mean(groups_at(curriculum, step)) for step in range(curriculum.steps)]
+    assert share[7] == pytest.approx(0.25, abs=0.15)
+    assert share[8:11] == [0, 0, 0]
+    assert np.mean(share[11:17]) == pytest.approx(0.75, abs=0.06)
+    assert share[17:] == [1, 1, 1, 1, 1]
+
+
+def test_a_group_continues_in_the_next_phase_of_the_same_length(curriculum: Run) -> None:
+    loader = open_loader(curriculum, 0, 1)
+    dataset = loader.rows_by_length[48]
+    mine = [at for at in dataset.addresses(0, 8 * 9 + 6 * 9 + 5 * 7) if at[1] % 2]
+    orders = replace(dataset, blends=())
+    assert mine == [at for at in orders.addresses(0, 8 * len(mine)) if at[1] % 2][: len(mine)]
+    read = [row for step in (*range(8), *range(11, 22)) for row in rows(loader.at(step))]
+    assert len(read) == 8 * 9 + 6 * 9 + 5 * 7
+
+
+def test_shapes_are_chosen_from_sequences_of_all_blends(curriculum: Run) -> None:
+    rows_by_length = open_loader(curriculum, 0, 1).rows_by_length
+    sampled = _sample_addresses(rows_by_length[48], 90)
+    starts = [blend.start for blend in rows_by_length[48].blends]
+    assert starts == [0, 72, 126]
+    assert sampled == [at for start in starts for at in rows_by_length[48].addresses(start, start + 30)]
+    plain = replace(rows_by_length[48], blends=())
+    assert _sample_addresses(plain, 90) == plain.addresses(0, 90)
+    assert choose_shapes(curriculum.phases, rows_by_length, 200).keys() == {24, 48}
+
+
+def test_a_phase_with_an_unknown_group_is_refused(curriculum: Run, run: Run) -> None:
+    phases = (Phase(seq_length=48, global_batch_size=9, steps=8, mixture={"c": 1}),)
+    with pytest.raises(BadInput, match=r"invalid phases\.0\.mixture: got c, expected a group of the corpus \(a, b\)"):
+        open_loader(replace(curriculum, phases=phases), 0, 1)
+    with pytest.raises(BadInput, match=r"invalid phases\.0\.mixture: got .* because the corpus has no groups"):
+        open_loader(replace(run, phases=phases), 0, 1)
+
+
+def test_validation_has_no_weights(curriculum: Run) -> None:
+    loader = open_validation(replace(curriculum, eval_every=1), 0, 1)
+    assert loader is not None
+    assert all(not dataset.blends for dataset in loader.rows_by_length.values())
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_only_the_first_worker_writes_the_sizes_of_epochs(run: Run, world: int) -> None:
+    Path(run.folder).mkdir(parents=True, exist_ok=True)
+    for rank in reversed(range(world)):
+        open_loader(run, rank, world).at(0)
+        assert (Path(run.folder) / EPOCHS).is_file() == (rank == 0)

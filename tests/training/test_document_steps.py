@@ -25,7 +25,7 @@ from preprocessing.sampling import ExampleSpec
 from tests.preprocessing.toy import ToyShard, ToyStore, ToyVocab, random_shard
 from training.data import Loader
 from training.document_steps import find_steps
-from training.specs import EngineSettings, Phase
+from training.specs import EngineSettings, Phase, list_blends
 
 GPT = {"masking": NoMasking(), "objective": CausalLM()}
 BERT = {  # predicts tokens, but replaces none
@@ -39,6 +39,10 @@ PHASES = (
 )
 FULL = (Phase(seq_length=32, global_batch_size=4, steps=40, batch_unit="token"), replace(PHASES[1], steps=20))
 
+CURRICULUM = tuple(
+    replace(phase, mixture=mixture)
+    for phase, mixture in zip(PHASES[:1] + PHASES[:2], ({}, {"small": 1.0}, {"large": 1.0, "small": 3.0}), strict=True)
+)
 LONG = tuple(replace(phase, steps=6 * phase.steps) for phase in PHASES)
 
 
@@ -69,7 +73,12 @@ def loader_of(
 ) -> Loader:
     spec = ExampleSpec(packing=packing, **parts, seed=3, static_masks=static_masks)
     lengths = {phase.seq_length for phase in phases}
-    rows = {length: ExampleDataset(store, ToyVocab(size=100_000), spec, length) for length in lengths}
+    rows = {
+        length: ExampleDataset(
+            store, ToyVocab(size=100_000), spec, length, list_blends(["large", "small"], phases, length)
+        )
+        for length in lengths
+    }
     return Loader(rows, phases, EngineSettings(), pad=0, rank=0, world=1)
 
 
@@ -99,6 +108,7 @@ CASES: list[tuple[str, Packing, dict[str, Any], tuple[Phase, ...], ToyStore, int
     ("random pairs", SegmentPair(negatives="random"), BERT, PHASES, MIXTURE, 0),
     ("languages", ParallelSentences(sentence_order="shuffled"), BERT, PHASES, TEXT, 0),
     ("streams", Stream(), GPT, PHASES, TEXT, 0),
+    ("curriculum", SegmentPair(negatives="random"), BERT, CURRICULUM, MIXTURE, 0),
     ("best fit", BestFit(), GPT, PHASES, TEXT, 0),
 ]
 SLOW: list[Any] = [

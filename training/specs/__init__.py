@@ -49,6 +49,7 @@ from training.specs.kinds import AttentionKind, FeedForwardKind
 from training.specs.loss_spikes import LossSpikes
 from training.specs.mask_head import list_mask_head
 from training.specs.part import ArchitecturePart, Init, LossFacts, NetName, Visibility
+from training.specs.phase_blends import list_blends
 from training.specs.position_embedding import (
     LearnedPositions,
     PositionEmbedding,
@@ -171,6 +172,7 @@ __all__ = [
     "alibi_slopes",
     "count_logits_at_once",
     "count_weights",
+    "list_blends",
     "list_mask_head",
 ]
 

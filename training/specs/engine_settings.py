@@ -3,6 +3,7 @@
 import math
 from typing import Any, ClassVar, Final, Literal
 
+from preprocessing.blends import require_weights
 from preprocessing.folders import is_address
 from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.specs.deepspeed_keys import check_effect, check_further
@@ -26,6 +27,9 @@ class Phase:
     With a `learning_rate`, the schedule restarts in this phase. The learning rate rises for `warmup_steps` steps, then
     follows the schedule of the optimizer. This schedule ends before the next phase with a learning rate, or with the
     run (arXiv:1904.00962, 4.1: re-warmup).
+
+    A `mixture` replaces the weights of the corpus's groups, e.g. to train on text of high quality at the end (MiniCPM,
+    arXiv:2404.06395; OLMo 2, arXiv:2501.00656). Each group continues where the phase before stopped.
     """
 
     seq_length: int = key(doc="Sequence length in tokens, special tokens included; at least 8.")
@@ -40,6 +44,9 @@ class Phase:
     warmup_steps: int = key(default=0, doc="Warmup steps of the restarted schedule.")
     # A job replaces epochs by steps as soon as its corpus exists, so that a run has steps only.
     epochs: float = key(default=0.0, doc="Number of epochs over the training text, instead of `steps`.")
+    mixture: dict[str, float] = key(
+        default_factory=dict, doc="Weights of the corpus's groups in this phase, by group; {}: those of data.mixture."
+    )
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
@@ -62,6 +69,7 @@ class Phase:
             self.learning_rate,
             "0 (the schedule continues) or a learning rate below 100",
         )
+        require_weights("phases.mixture", self.mixture)
         require(self.warmup_steps >= 0, "phases.warmup_steps", self.warmup_steps, "at least 0 steps")
         alone = self.warmup_steps > 0 and not self.learning_rate
         require(

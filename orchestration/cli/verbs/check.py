@@ -31,7 +31,7 @@ def check(
     workers = job.cluster.count_workers(job.recipe)
     environment.resolve(job.cluster.env, os.environ)
     check_initial_weights(job)
-    notes = planning.refuse_what_does_not_fit(job.recipe, job.cluster)
+    notes = [*job.mixture_notes, *planning.refuse_what_does_not_fit(job.recipe, job.cluster)]
     warnings = [*find_ignored_keys(job.cluster), *remind_of_vocabulary(job.recipe)]
     announce((), [*warnings, *find_remarks(job.recipe, job.cluster)])
     layout = planning.describe_layout(job.recipe, job.cluster)

@@ -63,6 +63,7 @@ def corpus(
     with show_progress(output.progress) as report:
         report({"stage": "importing Beam"})
         from orchestration.jobs import corpus as corpus_stage
+        from orchestration.jobs import describe_built_mixture
 
         manifest = corpus_stage.corpus(job, context.obj, report, data_card)
         folders = corpus_stage.rows(job, context.obj, report) if materialize else {}
@@ -73,10 +74,12 @@ def corpus(
         "digest": manifest.digest,
         "splits": manifest.splits,
         "ledger": manifest.ledger.to_dict(),
+        "mixture": {name: group.share for name, group in manifest.mixture.items()},
         "rows": {length: str(made) for length, made in folders.items()},
     }
     made = [f"data card: {folder / name}" for name in (corpus_stage.data_card.NAMES if data_card else ())]
     made += [f"sequences of {length} tokens: {path}" for length, path in folders.items()]
+    made += describe_built_mixture(job.corpus, folder)
     next_ = (flags.command("train"), flags.command("inspect"), ui_command(text.output_dir))
     return print_answer(CommandResult((views.card(manifest), views.lines(made)), values, next_), output.as_json)
 
@@ -112,6 +115,7 @@ def _build_stages(context: typer.Context, job: "CorpusJob", data_card: bool, out
     with show_progress(output.progress) as report:
         report({"stage": "importing Beam"})
         from orchestration.jobs import corpus as corpus_stage
+        from orchestration.jobs import describe_built_mixture
 
         if job.vocab_spec is None:
             texts = corpus_stage.documents(job, context.obj, report)
@@ -126,9 +130,11 @@ def _build_stages(context: typer.Context, job: "CorpusJob", data_card: bool, out
         "digest": manifest.digest,
         "splits": manifest.splits,
         "ledger": manifest.ledger.to_dict(),
+        "mixture": {name: group.share for name, group in manifest.mixture.items()},
         "vocab": str(job.plan.vocab.folder),
     }
     made = [f"data card: {folder / name}" for name in (corpus_stage.data_card.NAMES if data_card else ())]
+    made += describe_built_mixture(job.corpus, folder)
     next_ = [command("inspect", str(folder)), ui_command(job.out)]
     return CommandResult((views.card(manifest), views.lines(made)), values, tuple(next_))
 

@@ -16,6 +16,7 @@ from preprocessing.rows import ExampleDataset
 from preprocessing.schema import IGNORE, Row
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import ShownToken, Vocab, display_text, display_tokens
+from training.specs import list_blends
 
 _LENGTH: Final = 96  # maximum number of tokens of an example
 _NUM_TRIED: Final = 8  # sequences; the longest of them is shown
@@ -60,7 +61,8 @@ def _example(store: TokenStore, vocab: Vocab, recipe: Recipe) -> CardExample:
         f"{recipe.data.packing.describe()}; masking: {masking}; predicts: {' + '.join(describe.losses(recipe))}"
     )
     try:
-        rows = ExampleDataset(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].seq_length))
+        blends = list_blends(sorted(store.manifest.mixture), recipe.mixed_phases[:1], recipe.phases[0].seq_length)
+        rows = ExampleDataset(store, vocab, recipe.sampling, min(_LENGTH, recipe.phases[0].seq_length), blends)
         tried = [rows.row(0, sample) for sample in range(min(_NUM_TRIED, rows.count(0)))]
     except BadInput as error:
         reason = str(error).replace(f"{store.folder}: ", "").replace(f"{store.folder}/", "")

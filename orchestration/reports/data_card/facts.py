@@ -23,6 +23,7 @@ from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
 from preprocessing.text import REASONS, language
 from preprocessing.tokenization import Vocab, display_piece
+from training.specs import list_blends
 
 _TOKENS_AT_ONCE: Final = 1 << 20  # approximate number of tokens that are counted together
 _LANGUAGE_DOCUMENTS: Final = 300
@@ -181,12 +182,13 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe | None) -> Iterator
     if not store.groups:
         return
     realized = _count_trained(store, vocab, recipe) if recipe else []
+    requested = _compute_requested_shares(store, recipe)
     for number, name in enumerate(sorted(store.manifest.mixture)):
         group, parts = store.manifest.mixture[name], [part[number] for part in realized]
         yield MixedGroup(
             name=name,
             weight=group.weight,
-            requested=group.share,
+            requested=requested[name],
             documents=group.documents,
             tokens=group.tokens,
             trained=sum(part.tokens for part in parts),
@@ -196,11 +198,32 @@ def _mixture(store: TokenStore, vocab: Vocab, recipe: Recipe | None) -> Iterator
         )
 
 
+def _compute_requested_shares(store: TokenStore, recipe: Recipe | None) -> dict[str, float]:
+    """The requested fraction of each group in the training tokens: the mean over the phases of the recipe, if any."""
+    of_corpus = {name: group.share for name, group in store.manifest.mixture.items()}
+    requested = dict.fromkeys(of_corpus, 0.0)
+    for phase in recipe.mixed_phases if recipe else ():
+        total = sum(phase.mixture.values())
+        of_phase = {name: phase.mixture.get(name, 0) / total for name in of_corpus} if total else of_corpus
+        part = phase.steps * phase.global_batch_size * phase.seq_length / recipe.num_tokens if recipe else 0.0
+        requested = {name: share + part * of_phase[name] for name, share in requested.items()}
+    return requested if recipe else of_corpus
+
+
 def _count_trained(store: TokenStore, vocab: Vocab, recipe: Recipe) -> list[list[RealizedShare]]:
     """What a whole run of the recipe reads of each group, for each sequence length."""
     # phases of equal length continue in the same order of sequences
     positions = dict.fromkeys((phase.seq_length for phase in recipe.phases), 0)
-    rows = {length: ExampleDataset(store, vocab, recipe.sampling, length) for length in positions}
+    rows = {
+        length: ExampleDataset(
+            store,
+            vocab,
+            recipe.sampling,
+            length,
+            list_blends(sorted(store.manifest.mixture), recipe.mixed_phases, length),
+        )
+        for length in positions
+    }
     for phase in recipe.phases:
         tokens = phase.steps * phase.global_batch_size * phase.seq_length
         by_tokens = phase.batch_unit == "token"

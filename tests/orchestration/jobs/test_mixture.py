@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.config import load, load_corpus
-from orchestration.jobs import Job, JobFlags, open_job, stages
+from orchestration.jobs import Job, JobFlags, describe_built_mixture, open_job, stages
 from orchestration.jobs import corpus as corpus_job
 from orchestration.progress import ignore_progress
 from pipeline.readers import JsonlReader
@@ -16,6 +16,7 @@ from preprocessing.rows import ExampleDataset
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from tests.pipeline.conftest import story
+from training.run import Run
 
 GPT3 = {"common_crawl": 60, "webtext2": 22, "books1": 8, "books2": 8, "wikipedia": 3}
 ON_ITS_CORPUS = ["data.corpus=common_crawl_books", "data.tokenizer.vocab_size=300"]
@@ -191,6 +192,115 @@ def test_changed_weights_change_only_the_corpus_and_the_run(tmp_path: Path):
     before = open_mixture_job([corpus_file(tmp_path / "text")], tmp_path / "out").plan
     after = open_mixture_job([corpus_file(tmp_path / "text", weight=4)], tmp_path / "out").plan
     assert [a.name for a, b in zip(before, after, strict=True) if a.folder != b.folder] == ["corpus", "run"]
+
+
+@pytest.mark.parametrize("how", ["{name: a, epochs: 2,", "{name: a,"], ids=["epochs", "alpha"])
+def test_weights_that_follow_from_sizes_change_only_the_corpus_and_the_run(how: str, tmp_path: Path):
+    path = Path(corpus_file(tmp_path / "text"))
+    before = open_mixture_job([str(path)], tmp_path / "out")
+    end = "" if "epochs" in how else "mixture_sampling_alpha: 0.5\n"
+    text = path.read_text().replace("{name: a, weight: 1,", how)
+    path.write_text(text.replace("weight: 3,", "epochs: 1," if "epochs" in how else "") + end)
+    after = open_mixture_job([str(path)], tmp_path / "out")
+    changed = [a.name for a, b in zip(before.plan, after.plan, strict=True) if a.folder != b.folder]
+    assert changed == ["corpus", "run"]
+    (line,) = after.mixture_notes
+    assert line.startswith(
+        "mixture: epochs over each group: 2 a, 1 b; the fractions follow from the corpus"
+        if "epochs" in how
+        else "mixture: weights are the tokens of each group to the power of 0.5; the fractions follow from the corpus"
+    )
+
+
+# Weights in the recipe
+
+
+def test_weights_of_the_recipe_change_only_the_run(tmp_path: Path):
+    data = [corpus_file(tmp_path / "text")]
+    before = open_mixture_job(data, tmp_path / "out")
+    after = open_mixture_job(data, tmp_path / "out", "gpt3_125m", "data.mixture={a: 9, b: 1}")
+    assert [a.name for a, b in zip(before.plan, after.plan, strict=True) if a.folder != b.folder] == ["run"]
+    assert [phase.mixture for phase in after.pretraining().phases] == [{"a": 9, "b": 1}]
+    assert [phase.mixture for phase in before.pretraining().phases] == [{}]
+
+
+def test_phases_have_weights_of_their_own_or_those_of_data(tmp_path: Path):
+    phases = (
+        "phases=[{seq_length: 32, global_batch_size: 8, steps: 300}, "
+        "{seq_length: 32, global_batch_size: 8, steps: 20, mixture: {b: 1}}]"
+    )
+    job = open_mixture_job(
+        [corpus_file(tmp_path / "text")], tmp_path / "out", "gpt3_125m", phases, "data.mixture={a: .9, b: .1}"
+    )
+    assert [phase.mixture for phase in job.pretraining().phases] == [{"a": 0.9, "b": 0.1}, {"b": 1}]
+    assert Run.from_json(job.pretraining().to_json()) == job.pretraining()
+    assert [line for line in job.source_notes if "fractions" in line] == [
+        "mixture: fractions of the training tokens: 25.00 % a, 75.00 % b (weights are divided by their sum, 4)",
+        "data.mixture: fractions of the training tokens: 90.00 % a, 10.00 % b",
+        "phases.1.mixture: fractions of the training tokens: 100.00 % b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "data.mixture={wiki: 1}",
+            r"gpt3_125m: invalid data\.mixture: got wiki, expected a group of .* \(a, b\)",
+        ),
+        ("phases.0.mixture={a: 1, c: 2}", r"gpt3_125m: invalid phases\.0\.mixture: got c, expected a group of"),
+        ("phases.0.mixture={a: -1}", r"invalid phases\.0\.mixture: got .*, expected weights by group that are not neg"),
+        ("data.mixture={a: 0}", r"invalid data\.mixture: got .*, expected .* at least one above 0"),
+        ("data.mixture={a: x}", r"invalid data\.mixture\.a: got 'x', expected a number"),
+        (
+            "phases=[{seq_length: 32, global_batch_size: 8, steps: 300, batch_unit: token}, "
+            "{seq_length: 32, global_batch_size: 8, steps: 20, mixture: {b: 1}}]",
+            r"invalid phases\.1\.mixture: got .*, expected equal mixtures in all phases of 32 tokens",
+        ),
+    ],
+)
+def test_invalid_weights_in_a_recipe_give_a_one_line_error(override: str, message: str, tmp_path: Path):
+    with pytest.raises(BadInput, match=message) as error:
+        open_mixture_job([corpus_file(tmp_path / "text")], tmp_path / "out", "gpt3_125m", override)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_for_a_corpus_without_groups_are_refused(tmp_path: Path):
+    flags = JobFlags(recipe="gpt3_125m", scale="tiny", overrides=["data.mixture={a: 1}"], output_dir=tmp_path)
+    with pytest.raises(
+        BadInput, match=r"invalid data\.mixture: got .*, expected none, because the corpus has no groups"
+    ):
+        open_job(flags)
+
+
+def test_recipes_without_weights_keep_their_hashes():
+    """The hash of version 0.3, before recipes had weights."""
+    assert load("bert_base").hash.startswith("5b50fadfc1648c81")
+    science = load("bert_base").science
+    assert "mixture" not in science["data"]
+    assert all("mixture" not in phase for phase in science["phases"])
+
+
+@pytest.mark.slow
+def test_the_output_of_a_corpus_has_the_fractions_that_follow_from_sizes(tmp_path: Path):
+    path = Path(corpus_file(tmp_path / "text"))
+    text = path.read_text().replace("weight: 1,", "epochs: 1,").replace("weight: 3,", "epochs: 2,")
+    path.write_text(text)
+    job = open_mixture_job([str(path)], tmp_path / "out")
+    manifest = corpus_job.build_untracked(job, ("--direct_running_mode=in_memory",), ignore_progress)
+    shares = {name: 100 * group.share for name, group in manifest.mixture.items()}
+    (line,) = describe_built_mixture(job.corpus, job.plan.corpus.folder)
+    expected = f"fractions of the training tokens: {shares['a']:.2f} % a, {shares['b']:.2f} % b"
+    assert line == f"mixture: epochs over each group: 1 a, 2 b; {expected}"
+    whole = open_mixture_job([str(path)], tmp_path / "out", "gpt3_125m", "phases.0.epochs=1")
+    store = TokenStore.open(job.plan.corpus.folder, "train")
+    phase = whole.recipe.phases[0]
+    rows = ExampleDataset(store, Vocab.load(store.vocab_dir), job.recipe.sampling, phase.seq_length)
+    read = rows.count_realized_shares(phase.steps * phase.global_batch_size)
+    assert [found.epochs for found in read] == pytest.approx([1, 2], rel=0.2)  # the last batch is filled
+    path.write_text(text.replace("epochs: 2", "epochs: 3"))
+    other = open_mixture_job([str(path)], tmp_path / "out")
+    assert other.plan.corpus.find_reweighted() == [job.plan.corpus.folder]
 
 
 def test_corpus_without_a_mixture_keeps_its_causes(tmp_path: Path):

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,18 @@ def test_difference_of_bert_and_roberta():
         "learning rate: linear decay from the peak, instead of linear decay from step 0",
         "keeps the architecture: encoder, 12 layers, width 768, 12 heads, post-norm",
     ]
+
+
+def test_difference_of_mixtures():
+    """Phases without a mixture have that of data; equal phases are named once."""
+    plain = recipe("gpt3_125m")
+    mixed = replace(plain, data=replace(plain.data, mixture={"web": 9, "wiki": 1}))
+    last = replace(plain.phases[0], mixture={"wiki": 1})
+    (line,) = [one for one in describe_difference(plain, mixed) if "mix" in one]
+    assert line == "mixes 9 web and 1 wiki, instead of as the corpus file says"
+    annealed = replace(mixed, phases=(*plain.phases, *plain.phases, last))
+    (line,) = [one for one in describe_difference(mixed, annealed) if "mix" in one]
+    assert line == "mixes 9 web and 1 wiki, then 1 wiki, instead of 9 web and 1 wiki"
 
 
 def test_difference_of_bert_and_albert():
