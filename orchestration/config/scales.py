@@ -9,6 +9,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from orchestration.config import error_messages
 from orchestration.config.library import SCALES
 from preprocessing.errors import BadInput
@@ -31,14 +33,16 @@ def shrink(document: dict[str, Any], scale: str, root: type) -> None:
         nearest = error_messages.find_nearest(scale, SCALES)
         remedy = f"did you mean {nearest}?" if nearest else "use one of them"
         raise BadInput(error_messages.invalid("--scale", repr(scale), f"one of {', '.join(SCALES)}", remedy))
+    written = document.get("phases")
     for kind, values, given in _parts(root, document):
         for key, value in kind.scale_overrides.get(scale, {}).items():
             if not isinstance(value, AtMost):
                 values[key] = copy.deepcopy(value)
             elif key in given and _is_more(values[key], value.value):
                 values[key] = copy.deepcopy(value.value)
-    if phases := _phases(document, scale):
-        document["phases"] = phases
+    phases = _phases(document, scale) or document.get("phases")
+    if isinstance(phases, list) and phases is not written:
+        document["phases"] = _keep_mixtures(phases, written)
     if isinstance(document.get("data"), dict):
         document["data"]["corpus"] = _demo(document)
 
@@ -52,6 +56,30 @@ def _phases(document: dict[str, Any], scale: str) -> list[dict[str, int]]:
     defined = [kind.phases[scale] for kind in kinds if kind is not None and scale in kind.phases]
     reuse_len = getattr(error_messages.find_chosen_class(Packing, packing), "reuse_len", 0)
     return [dict(phase) for phase in defined[-1]] if defined and not reuse_len else []
+
+
+def _keep_mixtures(phases: list[dict[str, Any]], written: Any) -> list[dict[str, Any]]:
+    """The phases of a scale, divided where the `written` phases change their mixture, at the same fraction of steps.
+
+    >>> web, wiki = {"steps": 900_000, "mixture": {"web": 1}}, {"steps": 100_000, "mixture": {"wiki": 1}}
+    >>> _keep_mixtures([{"seq_length": 64, "steps": 50}], [web, wiki])
+    [{'seq_length': 64, 'steps': 45, 'mixture': {'web': 1}}, {'seq_length': 64, 'steps': 5, 'mixture': {'wiki': 1}}]
+    """
+    of_recipe = [one for one in written if isinstance(one, dict)] if isinstance(written, list) else []
+    sizes = [one.get("steps") or one.get("epochs") or 1 for one in of_recipe]
+    if not any(one.get("mixture") for one in of_recipe) or not all(_is_more(size, 0.0) for size in sizes):
+        return phases
+    total, ends = sum(phase["steps"] for phase in phases), np.cumsum(sizes) / sum(sizes)
+    result, step = list[dict[str, Any]](), 0
+    for phase in phases:
+        left = phase["steps"]
+        while left:
+            number = min(int(np.searchsorted(ends, step / total, side="right")), len(sizes) - 1)
+            steps = min(left, max(1, round(ends[number] * total) - step))
+            mixture = copy.deepcopy(of_recipe[number].get("mixture"))
+            result.append(phase | {"steps": steps} | ({"mixture": mixture} if mixture else {}))
+            step, left = step + steps, left - steps
+    return result
 
 
 def _value(document: dict[str, Any], place: str, key: str) -> Any:

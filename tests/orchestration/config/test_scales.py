@@ -12,7 +12,7 @@ import yaml
 
 from orchestration.config import Recipe, flatten, list_names, load
 from orchestration.config.error_messages import annotations, find_chosen_class, options
-from orchestration.config.library import SCALES
+from orchestration.config.library import HOME, SCALES
 from orchestration.config.scales import shrink
 from preprocessing.spec import AtMost
 from tests.for_all import for_all
@@ -148,6 +148,28 @@ def test_lengths_and_steps_of_every_recipe_are_valid_at_each_scale(name: str) ->
         recipe = load(name, scale=scale)
         assert all(phase.seq_length <= recipe.model.longest for phase in recipe.phases)
         assert recipe.optimizer.warmup_steps < recipe.phases[0].steps
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_phases_of_a_scale_keep_the_mixtures_of_the_recipe(scale: str) -> None:
+    plain = load("bert_base", scale=scale).phases
+    document = yaml.safe_load((HOME / "recipes" / "bert_base.yaml").read_text())
+    web, wiki = {"web": 3.0, "wiki": 1.0}, {"wiki": 1.0}
+    document["phases"][0]["mixture"], document["phases"][1]["mixture"] = web, wiki
+    shrink(document, scale, Recipe)
+    mixtures = [phase["mixture"] for phase in document["phases"]]
+    steps = [phase["steps"] for phase in document["phases"]]
+    total = sum(phase.steps for phase in plain)
+    assert sum(steps) == total
+    assert sorted({str(mixture) for mixture in mixtures}) == sorted([str(web), str(wiki)])
+    assert sum(count for count, mixture in zip(steps, mixtures, strict=True) if mixture == web) == round(0.9 * total)
+
+
+@pytest.mark.parametrize("phases", [3, [3], [{"steps": "x", "mixture": 3}], [{"steps": 4, "mixture": 3}]])
+def test_scaling_invalid_phases_raises_no_error(phases: Any) -> None:
+    document = {"losses": [{"kind": "masked_tokens"}], "phases": phases}
+    shrink(document, "tiny", Recipe)
+    assert document["phases"] != phases
 
 
 @pytest.mark.parametrize(
