@@ -19,12 +19,12 @@ _WHOLE: Final = 1 << 30
 Count = TypeVar("Count", int, Ints)
 
 
-def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
+def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int, address: int = 0) -> Ints:
     """The samples at these positions of an epoch, int64 [N]: a pseudorandom bijection of [0, size) onto itself.
 
     It is a Feistel network over a grid of about sqrt(size) x sqrt(size) cells. A cell beyond the end passes through
     the network again (cycle walking: Black and Rogaway 2002), so the map is a bijection. Memory and time depend only
-    on N.
+    on N. `address` distinguishes several orders of an epoch.
 
     >>> from preprocessing.rng import key
     >>> shuffle(np.arange(8), 8, key(0, "order"), epoch=0).tolist()
@@ -37,12 +37,48 @@ def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
         )
     num_rows = isqrt(max(size - 1, 0)) + 1
     num_columns = -(-size // num_rows)
-    round_keys = key.at(epoch, 0).integers(2**64, size=2 * _ROUNDS, dtype=np.uint64)
+    round_keys = key.at(epoch, address).integers(2**64, size=2 * _ROUNDS, dtype=np.uint64)
     todo = np.arange(sample_N.size)
     while todo.size:
         sample_N[todo] = _feistel(sample_N[todo], num_rows, num_columns, round_keys)
         todo = todo[sample_N[todo] >= size]
     return sample_N.astype(np.int64)
+
+
+def order_shards(num_shards: int, key: RandomKey, epoch: int) -> Ints:
+    """The shards in the order in which `shuffle_windows` reads them in an epoch, int64 [num_shards].
+
+    >>> from preprocessing.rng import key
+    >>> order_shards(4, key(0, "order"), epoch=0).tolist()
+    [0, 3, 1, 2]
+    """
+    return np.argsort(key.at(epoch, 1).integers(2**64, size=num_shards, dtype=np.uint64), kind="stable")
+
+
+def shuffle_windows(position_N: Ints, end_K: Ints, window: int, key: RandomKey, epoch: int) -> Ints:
+    """The samples at these positions of an epoch, int64 [N], so that few shards are read at a time: a bijection.
+
+    Shard k has the samples from end_K[k - 1] up to end_K[k]. The shards are put into the order of `order_shards` and
+    divided into windows of `window` shards; the last one may have fewer. The windows follow each other, and `shuffle`
+    permutes the samples of each. Time depends on N and on the number of shards.
+
+    >>> from preprocessing.rng import key
+    >>> shuffle_windows(np.arange(8), np.array([2, 4, 6, 8]), 2, key(0, "order"), epoch=0).tolist()
+    [6, 7, 0, 1, 2, 5, 4, 3]
+    """
+    position_N = np.array(position_N, np.int64, ndmin=1)
+    shard_K = order_shards(len(end_K), key, epoch)
+    long_K = np.diff(end_K, prepend=0)[shard_K]
+    stop_K = np.cumsum(long_K)  # of each shard in the order of reading
+    stop_W = np.append(stop_K[window - 1 : -1 : window], stop_K[-1])
+    window_N = np.searchsorted(stop_W, position_N, side="right")
+    place_N = np.empty_like(position_N)
+    for number in np.unique(window_N).tolist():
+        start, mine_N = int(stop_W[number - 1]) if number else 0, window_N == number
+        in_window = shuffle(position_N[mine_N] - start, int(stop_W[number]) - start, key, epoch, 2 + number)
+        place_N[mine_N] = start + in_window
+    shard_N = np.searchsorted(stop_K, place_N, side="right")
+    return place_N - (stop_K - long_K)[shard_N] + (end_K[shard_K] - long_K)[shard_N]
 
 
 def _feistel(cell_N: Ints, num_rows: int, num_columns: int, round_keys: Ints) -> Ints:

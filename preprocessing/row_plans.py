@@ -14,7 +14,7 @@ import numpy as np
 
 from preprocessing import rng
 from preprocessing.errors import BadInput
-from preprocessing.order import deal, shuffle, whole_shares
+from preprocessing.order import deal, shuffle, shuffle_windows, whole_shares
 from preprocessing.packing import PackingPlan, lines_of, plans_of
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Ints
@@ -48,6 +48,8 @@ class RowPlans:
     def __init__(self, store: TokenStore, sampling: ExampleSpec, length: int) -> None:
         self.store, self._sampling, self._length = store, sampling, length
         self.groups = _groups(store)
+        self.window = sampling.shuffle_window_shards  # shards that are shuffled together; 0: all
+        self.is_ordered = sampling.packing.ordered  # the sequences continue each other
         self.lines = tuple(lines_of(sampling.packing, shards) for shards in self.groups)
         self._cached_plans: dict[tuple[int, int], EpochPlans] = {}  # by group and result of `_plan_turn`
         self._cached_counts: dict[tuple[int, int], int] = {}
@@ -158,7 +160,11 @@ class RowOrder:
         if self._cached_blocks.get(group, (-1, -1))[:2] != (epoch, block):
             count = self._plans.count(group, epoch)
             place_N = np.arange(block * _SHUFFLED, min((block + 1) * _SHUFFLED, count))
-            self._cached_blocks[group] = epoch, block, shuffle(place_N, count, self._key, epoch)
+            if window := self._plans.window:
+                sample_N = shuffle_windows(place_N, self._plans.epoch(group, epoch).end_K, window, self._key, epoch)
+            else:
+                sample_N = shuffle(place_N, count, self._key, epoch)
+            self._cached_blocks[group] = epoch, block, sample_N
         return self._cached_blocks[group][2]
 
     def _epoch_of(self, group: int, place: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""A corpus of several shards, and a slow store for it: an fsspec file system that counts, fails, and returns wrong bytes.
+"""A corpus of several shards, and a slow store for it: an fsspec file system that counts, fails, and gives wrong bytes.
 
 Nothing here depends on time: a request takes virtual seconds, which are only added up.
 """

@@ -49,11 +49,19 @@ class Data:
     tokenizer: Annotated[TokenizerSpec, BY_KIND] = key(doc="Tokenizer type and its vocabulary.")
     packing: Annotated[Packing, BY_KIND] = key(doc="Packing of documents into sequences.")
     static_masks: int = key(default=0, doc="Number of fixed masked copies per sequence (BERT: 10); 0: dynamic masking.")
+    # With a corpus in an object store, the machine needs room for two windows only.
+    shuffle_window_shards: int = key(
+        default=0, doc="Number of shards whose sequences are shuffled together; 0: all shards."
+    )
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(self.static_masks >= 0, "data.static_masks", self.static_masks, "a number of at least 0")
+        window = self.shuffle_window_shards
+        require(window >= 0, "data.shuffle_window_shards", window, "a number of at least 0")
+        is_ordered = window > 0 and self.packing.ordered
+        require(not is_ordered, "data.shuffle_window_shards", window, "0, because these sequences are not shuffled")
 
 
 @spec
@@ -145,6 +153,7 @@ class Recipe:
             objective=self.objective,
             seed=self.seed,
             static_masks=self.data.static_masks,
+            shuffle_window_shards=self.data.shuffle_window_shards,
         )
 
     @property
@@ -165,6 +174,8 @@ class Recipe:
         values = {key: value for key, value in dataclasses.asdict(self).items() if key not in LABELS}
         for phase in values["phases"]:
             del phase["epochs"]
+        if not values["data"]["shuffle_window_shards"]:  # runs of earlier versions have the same hash
+            del values["data"]["shuffle_window_shards"]
         return values
 
     @property

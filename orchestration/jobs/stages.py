@@ -209,7 +209,9 @@ def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
             f"corpus {corpus.label} is a mixture, and static training sequences ignore its weights; leave "
             "--materialize out, or use a corpus file without `mixture`"
         )
-    causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
+    sampling = _plain(asdict(recipe.sampling))
+    del sampling["shuffle_window_shards"]  # changes the order of sequences, not their content
+    causes = {"corpus": corpus.hash, "sampling": sampling}
     code = part_code.compute_digests(recipe.sampling)
     return {
         length: JobStage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)
