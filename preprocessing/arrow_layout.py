@@ -41,18 +41,18 @@ def locate_columns(size: int, read: RangeReader) -> ShardLayout:
 
 def _locate(size: int, head: int, read: RangeReader) -> ShardLayout:
     start, end = read(0, head), read(max(head, size - head), size)
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE) as memory:
-        memory[: len(start)], memory[size - len(end) :] = start, end
-        content = pa.py_buffer(memory)
-        try:
-            tokens = pa.ipc.open_file(pa.BufferReader(content)).get_batch(0).column("tokens")
-            flags = tokens.values
-            buffers = (tokens.buffers()[1], flags.field("sentence_start").buffers()[1])
-            ranges = [(one.address - content.address, one.address - content.address + one.size) for one in buffers]
-            has_units = flags.type.get_field_index("unit_start") >= 0
-            num = len(tokens), len(flags)
-            del buffers, flags, tokens
-        finally:
-            del content
-    (offsets, _), (sentences, _) = ranges
-    return ShardLayout((offsets, offsets + 4 * (num[0] + 1)), (sentences, sentences + -(-num[1] // 8)), has_units)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    memory[: len(start)], memory[size - len(end) :] = start, end
+    content = pa.py_buffer(memory)
+    tokens = pa.ipc.open_file(pa.BufferReader(content)).get_batch(0).column("tokens")
+    flags = tokens.values
+    buffers = (tokens.buffers()[1], flags.field("sentence_start").buffers()[1])
+    offsets, sentences = (buffer.address - content.address for buffer in buffers)
+    layout = ShardLayout(
+        (offsets, offsets + 4 * (len(tokens) + 1)),
+        (sentences, sentences + -(-len(flags) // 8)),
+        has_units=flags.type.get_field_index("unit_start") >= 0,
+    )
+    if not all(0 <= start < stop <= size for start, stop in layout[:2]):
+        raise KeyError("a column is outside of the file")
+    return layout

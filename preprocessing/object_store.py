@@ -75,6 +75,8 @@ def read_file(url: str) -> bytes:
 
 def read_range(url: str, start: int, stop: int) -> bytes:
     """The bytes [start, stop) of a file. Raises ResourceError if the store has fewer."""
+    if start == stop:
+        return b""
 
     def read(store: Any, path: str) -> bytes:
         found = bytes(store.cat_file(path, start=start, end=stop))

@@ -9,9 +9,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import xxhash
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 2  # downloads of a file whose content is wrong
 _FIRST_WORD_S, _NEXT_WORD_S = 5.0, 30.0  # time after which a download is reported
+Result = TypeVar("Result")
 _UPLOAD: Final = "upload the corpus again"
 
 
@@ -94,6 +95,7 @@ class RemoteShard(Shard):
         self.stored = StoredShard(info, url)
         self.opened: OpenShards = open_shards(settings)
         self.siblings: Sequence[RemoteShard] = (self,)
+        self._layout: ShardLayout | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "stored" not in self.__dict__:
@@ -172,36 +174,49 @@ class RemoteShard(Shard):
         content = files.map(index.cached_name, index.num_bytes, write_aloud(index), self.opened.release_one)
         return np.frombuffer(content, np.uint8)
 
-    @cached_property
-    def _layout(self) -> ShardLayout:
-        try:
-            return locate_columns(self.info.bytes, lambda start, stop: read_range(self.url, start, stop))
-        except ValueError as error:
-            raise BadInput(f"{hide_login(self.url)}: cannot read it as a shard ({error}); {_UPLOAD}") from None
-
     def _make_offsets(self) -> bytes:
-        for _ in range(_ATTEMPTS):
-            if copy := self._find_copy():
-                offset_N1, has_units = copy.offset_N1.astype(np.int32), copy.has_units
-            else:
-                has_units = self._layout.has_units
-                offset_N1 = np.frombuffer(read_range(self.url, *self._layout.offsets), np.int32)
-            is_whole = len(offset_N1) == self.info.rows + 1 and offset_N1[-1] == self.info.tokens
-            if is_whole and offset_N1[0] == 0 and (np.diff(offset_N1) > 0).all():
-                return np.append(np.int32(has_units), offset_N1).astype(np.int32).tobytes()
-            self.__dict__.pop("_layout", None)
-        raise BadInput(f"{hide_login(self.url)}: its documents are not those of the manifest; {_UPLOAD}")
+        if copy := self._find_copy():
+            offset_N1, has_units = copy.offset_N1, copy.has_units
+        else:
+            offset_N1, has_units = self._read_twice(self._find_offsets)
+        return np.append(has_units, offset_N1).astype(np.int32).tobytes()
 
     def _make_sentences(self) -> bytes:
+        if copy := self._find_copy():
+            return copy.sentence_start_bits[: self.sentences.num_bytes].tobytes()
+        return self._read_twice(self._find_sentences)
+
+    def _find_offsets(self, layout: ShardLayout) -> tuple[Ints, bool]:
+        offset_N1 = np.frombuffer(read_range(self.url, *layout.offsets), np.int32)
+        ends = [0, self.info.tokens]
+        if (
+            len(offset_N1) != self.info.rows + 1
+            or offset_N1[[0, -1]].tolist() != ends
+            or (np.diff(offset_N1) < 1).any()
+        ):
+            raise ValueError("its documents are not those of the manifest")
+        return offset_N1, layout.has_units
+
+    def _find_sentences(self, layout: ShardLayout) -> bytes:
+        content = read_range(self.url, *layout.sentences)
+        starts_T = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
+        if len(content) != self.sentences.num_bytes or not starts_T[self.offset_N1[:-1]].all():
+            raise ValueError("a document does not begin with a sentence")
+        return content
+
+    def _read_twice(self, find: Callable[[ShardLayout], Result]) -> Result:
+        """What `find` reads of the shard. It is read again after a ValueError. Raises BadInput after another one."""
+        fault = ""
         for _ in range(_ATTEMPTS):
-            if copy := self._find_copy():
-                return copy.sentence_start_bits[: self.sentences.num_bytes].tobytes()
-            content = read_range(self.url, *self._layout.sentences)
-            starts_T = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
-            if len(content) == self.sentences.num_bytes and starts_T[self.offset_N1[:-1]].all():
-                return content
-            self.__dict__.pop("_layout", None)
-        raise BadInput(f"{hide_login(self.url)}: a document does not begin with a sentence; {_UPLOAD}")
+            try:
+                if self._layout is None:
+                    self._layout = locate_columns(self.info.bytes, partial(read_range, self.url))
+                return find(self._layout)
+            except ValueError as error:
+                self._layout, fault = None, str(error)
+                if isinstance(error, BadInput):
+                    raise
+        raise BadInput(f"{hide_login(self.url)}: cannot read it as a shard ({fault}); {_UPLOAD}")
 
     def _find_copy(self) -> Shard | None:
         """The shard, if the cache has it."""

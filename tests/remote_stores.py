@@ -29,6 +29,7 @@ class ThrottledStore(MemoryFileSystem):
     pseudo_dirs: ClassVar[list[str]] = [""]
     requests: ClassVar[Counter[str]] = Counter()  # by path
     num_bytes: ClassVar[Counter[str]] = Counter()
+    downloads: ClassVar[Counter[str]] = Counter()  # of whole files
     seconds: ClassVar[float] = 0.0
     failures: ClassVar[list[Exception]] = []  # raised by the next requests, one each
     before_read: ClassVar[Callable[[str], None]] = lambda path: None
@@ -46,7 +47,7 @@ class ThrottledStore(MemoryFileSystem):
     @classmethod
     def forget(cls) -> None:
         """Count from 0 again."""
-        cls.requests, cls.num_bytes, cls.seconds = Counter(), Counter(), 0.0
+        cls.requests, cls.num_bytes, cls.downloads, cls.seconds = Counter(), Counter(), Counter(), 0.0
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         cls = type(self)
@@ -57,16 +58,12 @@ class ThrottledStore(MemoryFileSystem):
         cls.before_read(name)
         found = super().cat_file(path, start=start, end=end, **kwargs)
         cls.num_bytes[name] += len(found)
+        cls.downloads[name] += len(found) == self.size(path)
         cls.seconds += SECONDS_PER_REQUEST + len(found) / BYTES_PER_SECOND
         if cls.damage[name]:
             cls.damage[name] -= 1
             found = bytes([found[0] ^ 1]) + found[1:]
         return found
-
-    @classmethod
-    def count_downloads(cls, split: str = "train") -> dict[str, int]:
-        """The number of bytes that were read of each shard."""
-        return {name: size for name, size in cls.num_bytes.items() if name.startswith(split)}
 
 
 fsspec.register_implementation("throttled", ThrottledStore, clobber=True)
