@@ -44,7 +44,7 @@ def store(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Thrott
     ThrottledStore.reset()
     upload(corpus, ADDRESS)
     monkeypatch.setattr(object_store.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(arrow_layout, "_HEAD", 1024)  # shards are small
+    monkeypatch.setattr(arrow_layout, "_HEAD", 1536)  # shards are small
     yield ThrottledStore
     ThrottledStore.reset()
 
