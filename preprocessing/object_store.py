@@ -53,9 +53,13 @@ def hide_login(url: str) -> str:
     return LOGIN.sub(f"//{HIDDEN}@", url)
 
 
-def exists(url: str) -> bool:
-    """Whether a store has a file at this URL."""
-    return retry(url, lambda store, path: bool(store.isfile(path)))
+def read_if_exists(url: str) -> bytes | None:
+    """The content of a small file; None if it is missing or cannot be read. Nothing is repeated."""
+    store, path = open_store(url)
+    try:
+        return bytes(store.cat_file(path))
+    except Exception:  # the file systems of fsspec have no common class of errors
+        return None
 
 
 def list_files(url: str) -> list[str]:

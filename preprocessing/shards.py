@@ -17,7 +17,7 @@ from preprocessing.errors import BadInput
 from preprocessing.files import HashingWriter, write_atomic, xxh3_file
 from preprocessing.folders import is_address
 from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, MixtureGroupStats, ShardInfo
-from preprocessing.remote_corpus import link_into_cache, open_remote_shards, read_address
+from preprocessing.remote_corpus import DEFAULT_CACHE, link_into_cache, open_remote_shards, read_link
 from preprocessing.remote_shard import RemoteShard
 from preprocessing.schema import SPLITS, Bools, Ints, Metadata
 from preprocessing.shard import METADATA, Shard
@@ -27,7 +27,6 @@ __all__ = ["METADATA", "Shard", "TokenStore", "metadata_type", "shard_name", "wr
 
 Stamp = tuple[int, int] | None
 """Size and modification time of a file; None if it is missing."""
-DEFAULT_CACHE: Final = CacheSettings()
 _CHANGED: Final = "has changed while it was read"
 _RESTORE: Final = f"restore it, or delete {FILE_NAME} there and {AGAIN}"
 
@@ -126,7 +125,7 @@ class TokenStore:
 
     @classmethod
     def open(
-        cls, folder: Path | str, split: str, verify: bool = True, cache: CacheSettings = DEFAULT_CACHE
+        cls, folder: Path | str, split: str, verify: bool = True, cache: CacheSettings | None = None
     ) -> "TokenStore":
         """Open a split of the corpus in `folder`; BadInput names a shard that is missing, truncated or damaged.
 
@@ -134,9 +133,10 @@ class TokenStore:
         first time, unless `verify` is False.
 
         `folder` may be the address of a corpus in a store, or a directory that links to one (remote_corpus.py). Then
-        shards are fetched into `cache` when they are read. Their hashes are compared when they arrive.
+        shards are fetched into `cache`, or into that of the link, when they are read. Their hashes are compared when
+        they arrive.
         """
-        folder = link_into_cache(str(folder), cache) if is_address(folder) else Path(folder)
+        folder = link_into_cache(str(folder), cache or DEFAULT_CACHE) if is_address(folder) else Path(folder)
         manifest = Manifest.load(folder)
         infos = [info for info in manifest.shards if info.split == split]
         if not infos:
@@ -145,8 +145,9 @@ class TokenStore:
                 f"{AGAIN} from more text"
             )
         groups = tuple(manifest.mixture[name] for name in sorted(manifest.mixture)) if split == "train" else ()
-        if address := read_address(folder):
-            return cls(folder, split, manifest, open_remote_shards(folder, infos, address, cache), groups)
+        if link := read_link(folder):
+            address, own_cache = link
+            return cls(folder, split, manifest, open_remote_shards(folder, infos, address, cache or own_cache), groups)
         stamps = tuple(
             _stamp(folder / info.name) for info in infos
         )  # before hashing, so that later changes are detected
