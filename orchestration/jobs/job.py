@@ -91,11 +91,8 @@ class Job:
 
         The number of documents is estimated from a sample, before cleaning and deduplication.
         """
-        if (
-            self.linked
-            or self.plan.corpus.state == "done"
-            or not held_out.select_held_out_tasks(self.recipe.eval_tasks)
-        ):
+        is_made = self.linked or self.plan.corpus.state == "done"
+        if is_made or not held_out.select_held_out_tasks(self.recipe.eval_tasks):
             return []
         num = about_how_many(self.corpus.sources, self.corpus.clean.min_chars, self.corpus.clean.max_chars)
         return held_out.warn_of_few_documents(self.corpus, num, self.recipe.eval_tasks, self.own_text)

@@ -67,9 +67,7 @@ def find_linked(data: Sequence[str], holdout_ratio: float | None) -> LinkedCorpu
     if hide_login(address) != address:
         raise BadInput(f"--data {hide_login(address)}: contains a login; give credentials in the environment")
     if len(data) > 1:
-        raise BadInput(
-            f"--data {address}: is a finished corpus, to which no text can be added; use it as the only --data"
-        )
+        raise BadInput(f"--data {address}: is a finished corpus, which no text can join; use it as the only --data")
     if holdout_ratio is not None:
         raise BadInput(f"--holdout-ratio: {address} is a finished corpus with its own splits; leave it out")
     return LinkedCorpus(address.rstrip("/"), fetch_manifest(address)[0])
