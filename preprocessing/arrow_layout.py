@@ -15,7 +15,7 @@ class RangeReader(Protocol):
     def __call__(self, start: int, stop: int) -> bytes: ...
 
 
-class ShardLayout(NamedTuple):
+class ArrowLayout(NamedTuple):
     """The ranges of bytes of the columns that a packing plan reads, and the flags that the shard has."""
 
     offsets: tuple[int, int]  # int32: the start of each document, and the end
@@ -23,7 +23,7 @@ class ShardLayout(NamedTuple):
     has_units: bool
 
 
-def locate_columns(size: int, read: RangeReader) -> ShardLayout:
+def locate_columns(size: int, read: RangeReader) -> ArrowLayout:
     """The layout of a shard of `size` bytes, of which only the metadata at both ends is read.
 
     The metadata is put into empty memory as large as the file. Arrow opens it without reading a column, and the
@@ -39,7 +39,7 @@ def locate_columns(size: int, read: RangeReader) -> ShardLayout:
         head = min(size, 8 * head)  # the list of sources is long
 
 
-def _locate(size: int, head: int, read: RangeReader) -> ShardLayout:
+def _locate(size: int, head: int, read: RangeReader) -> ArrowLayout:
     start, end = read(0, head), read(max(head, size - head), size)
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     memory[: len(start)], memory[size - len(end) :] = start, end
@@ -48,7 +48,7 @@ def _locate(size: int, head: int, read: RangeReader) -> ShardLayout:
     flags = tokens.values
     buffers = (tokens.buffers()[1], flags.field("sentence_start").buffers()[1])
     offsets, sentences = (buffer.address - content.address for buffer in buffers)
-    layout = ShardLayout(
+    layout = ArrowLayout(
         (offsets, offsets + 4 * (len(tokens) + 1)),
         (sentences, sentences + -(-len(flags) // 8)),
         has_units=flags.type.get_field_index("unit_start") >= 0,

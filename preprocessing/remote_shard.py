@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import xxhash
 
-from preprocessing.arrow_layout import ShardLayout, locate_columns
+from preprocessing.arrow_layout import ArrowLayout, locate_columns
 from preprocessing.errors import BadInput
 from preprocessing.manifest import ShardInfo
 from preprocessing.object_store import hide_login, read_blocks, read_range
@@ -95,7 +95,7 @@ class RemoteShard(Shard):
         self.stored = StoredShard(info, url)
         self.opened: OpenShards = open_shards(settings)
         self.siblings: Sequence[RemoteShard] = (self,)
-        self._layout: ShardLayout | None = None
+        self._layout: ArrowLayout | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "stored" not in self.__dict__:
@@ -186,7 +186,7 @@ class RemoteShard(Shard):
             return copy.sentence_start_bits[: self.sentences.num_bytes].tobytes()
         return self._read_twice(self._find_sentences)
 
-    def _find_offsets(self, layout: ShardLayout) -> tuple[Ints, bool]:
+    def _find_offsets(self, layout: ArrowLayout) -> tuple[Ints, bool]:
         offset_N1 = np.frombuffer(read_range(self.url, *layout.offsets), np.int32)
         ends = [0, self.info.tokens]
         if (
@@ -197,14 +197,14 @@ class RemoteShard(Shard):
             raise ValueError("its documents are not those of the manifest")
         return offset_N1, layout.has_units
 
-    def _find_sentences(self, layout: ShardLayout) -> bytes:
+    def _find_sentences(self, layout: ArrowLayout) -> bytes:
         content = read_range(self.url, *layout.sentences)
         starts_T = np.unpackbits(np.frombuffer(content, np.uint8), bitorder="little")
         if len(content) != self.sentences.num_bytes or not starts_T[self.offset_N1[:-1]].all():
             raise ValueError("a document does not begin with a sentence")
         return content
 
-    def _read_twice(self, find: Callable[[ShardLayout], Result]) -> Result:
+    def _read_twice(self, find: Callable[[ArrowLayout], Result]) -> Result:
         """What `find` reads of the shard. It is read again after a ValueError. Raises BadInput after another one."""
         fault = ""
         for _ in range(_ATTEMPTS):

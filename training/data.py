@@ -275,22 +275,32 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
         for length in {phase.seq_length for phase in run.phases}
     }
     if store.is_remote:
-        _require_room(run, split, rows_by_length)
+        _require_room(run, split, rows_by_length, world)
     shapes = dict[int, MicroBatchShape]()
     if fixes_shapes(run.engine, world):
         shapes = choose_shapes(run.phases, rows_by_length, run.engine.micro_tokens)
     return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world, shapes)
 
 
-def _require_room(run: Run, split: str, rows_by_length: Mapping[int, ExampleDataset]) -> None:
+def _require_room(run: Run, split: str, rows_by_length: Mapping[int, ExampleDataset], world: int) -> None:
     """Raise BadInput if the shard cache cannot hold what the batches of a split read at a time, and what validation
     reads."""
     limit = run.engine.shard_cache.limit_bytes
     infos = Manifest.load(run.corpus).shards
     others = sum(info.bytes for info in infos if info.split == "validation" and split == "train" and run.eval_every)
     for phase in run.phases:
-        rows = rows_by_length[phase.seq_length]
-        rows.require_room(phase.global_batch_size * phase.seq_length, limit, others)
+        rows_by_length[phase.seq_length].require_room(count_tokens_in_use(run, phase, world), limit, others)
+
+
+def count_tokens_in_use(run: Run, phase: Phase, world: int) -> int:
+    """The tokens of all steps whose batches may be in the making at once, on one machine.
+
+    A process of a loader makes two batches ahead, and may still have mapped the shards of its last batch. Without such
+    processes, a worker may begin a step while others finish the step before.
+    """
+    processes = run.engine.dataloader_num_workers
+    steps = 3 * processes + 1 if processes else min(world, 2)
+    return steps * phase.global_batch_size * phase.seq_length
 
 
 def fixes_shapes(machine: EngineSettings, world: int) -> bool:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[ThrottledStore]]:
     ThrottledStore.reset()
     upload(corpus, ADDRESS)
-    monkeypatch.setattr(object_store.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(object_store, "time", SimpleNamespace(sleep=lambda seconds: None))
     monkeypatch.setattr(arrow_layout, "_HEAD", 1536)  # shards are small
     yield ThrottledStore
     ThrottledStore.reset()
@@ -277,7 +278,7 @@ def test_files_in_use_by_others_are_waited_for_and_then_named(tmp_path: Path, mo
     files = ShardCache(CacheSettings(str(tmp_path / "cache"), 150))
     held = files.map("a.arrow", 100, lambda handle: None)
     polls = list[float]()
-    monkeypatch.setattr(shard_cache.time, "sleep", polls.append)
+    monkeypatch.setattr(shard_cache, "time", SimpleNamespace(sleep=polls.append))
     with pytest.raises(ResourceError, match=r"processes use all of it; set engine.shard_cache_gb to more"):
         files.fetch("b.arrow", 100, pytest.fail)
     assert len(polls) > 1000
