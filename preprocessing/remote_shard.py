@@ -27,6 +27,17 @@ from preprocessing.shard_cache import SHARD, CacheSettings, ShardCache, write_at
 
 log = logging.getLogger(__name__)
 
+# attributes of Shard that need the file
+_FETCHED: Final = {
+    "ids_T",
+    "_source",
+    "_key",
+    "_metadata",
+    "_token_T",
+    "_word_starts",
+    "_sentence_starts",
+    "_unit_starts",
+}
 _ATTEMPTS: Final = 2  # downloads of a file whose content is wrong
 _FIRST_WORD_S, _NEXT_WORD_S = 5.0, 30.0  # time after which a download is reported
 Result = TypeVar("Result")
@@ -98,12 +109,12 @@ class RemoteShard(Shard):
         self._layout: ArrowLayout | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "stored" not in self.__dict__:
-            raise AttributeError(name)
         if name in ("offset_N1", "num_tokens_N", "has_units"):
             self.offset_N1 = self._read_offsets()
             self.num_tokens_N = np.diff(self.offset_N1)
             return self.__dict__[name]
+        if name not in _FETCHED:
+            raise AttributeError(name)
         return getattr(self.opened.get(self.stored, self._open), name)
 
     def __reduce__(self) -> tuple[type["RemoteShard"], tuple[Any, ...]]:

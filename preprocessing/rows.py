@@ -230,13 +230,13 @@ class ExampleDataset:
             self._windows.release()
 
     def require_room(self, num_tokens: int, limit_bytes: int, others: int = 0) -> int:
-        """The bytes that the cache must hold for batches of `num_tokens` tokens; 0 if the shards are on this machine.
+        """The bytes that the cache must hold for batches of `num_tokens` tokens, and `others` of other datasets.
 
-        Raises BadInput if they are more than the limit, without `others` that other datasets need (shard_windows.py).
+        0 if the shards are on this machine. Raises BadInput if the bytes are more than the limit (shard_windows.py).
         """
         if not self.store.is_remote:
             return 0
-        return require_room(self._plans, num_tokens, limit_bytes - others, bool(_OF_STREAM & self._required_columns))
+        return require_room(self._plans, num_tokens, limit_bytes, others, bool(_OF_STREAM & self._required_columns))
 
     def _forget_tables(self) -> None:
         for kernels in self._kernels:

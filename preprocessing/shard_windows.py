@@ -110,11 +110,12 @@ def shards_of(line: Shard) -> Sequence[Shard]:
     return members
 
 
-def require_room(plans: RowPlans, num_tokens: int, limit: int, reads_first: bool) -> int:
+def require_room(plans: RowPlans, num_tokens: int, limit: int, others: int, reads_first: bool) -> int:
     """The bytes that a cache must hold for batches of `num_tokens` tokens, so that each shard is fetched once a window.
 
-    `reads_first`: the first shard is always mapped, because examples draw random tokens from it. Raises BadInput if the
-    bytes are more than `limit`, or if a process may not open enough files.
+    `others` are the bytes of other datasets. `reads_first`: the first shard is always mapped, because examples draw
+    random tokens from it. Raises BadInput if the bytes are more than `limit`, or if they are in more files than a
+    process may open.
     """
     infos = {shard.info.name: shard.info for shard in plans.store.shards if isinstance(shard, RemoteShard)}
     index = sum(4 * (info.rows + 2) + -(-info.tokens // 8) for info in infos.values())
@@ -130,15 +131,14 @@ def require_room(plans: RowPlans, num_tokens: int, limit: int, reads_first: bool
         at_once += min(len(infos), num_lines * most)
     if reads_first:
         needed += max(info.bytes for info in infos.values())
-    needed = min(needed, total)
+    needed = min(needed, total) + others
     where, most_files = plans.store.folder, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if needed > limit:
         fewer = ", or data.shuffle_window_shards to less" if plans.window else ", or set data.shuffle_window_shards"
         remedy = "" if plans.window == 1 or plans.is_ordered else fewer
         raise BadInput(
-            f"{where}: the shard cache has room for {limit / GIGABYTE:.4g} GB, but training reads from "
-            f"{needed / GIGABYTE:.4g} GB of the {plans.store.split} split at a time; set engine.shard_cache_gb to "
-            f"{needed / GIGABYTE:.4g} or more{remedy}"
+            f"{where}: the shard cache may hold {limit / GIGABYTE:.4g} GB, but training reads from "
+            f"{_round_up(needed)} GB at a time; set engine.shard_cache_gb to {_round_up(needed)} or more{remedy}"
         )
     if at_once > most_files - _OTHER_FILES:
         raise BadInput(
@@ -146,3 +146,13 @@ def require_room(plans: RowPlans, num_tokens: int, limit: int, reads_first: bool
             f"raise the limit with `ulimit -n {at_once + _OTHER_FILES}`, or set data.shuffle_window_shards to fewer"
         )
     return needed
+
+
+def _round_up(num_bytes: int) -> str:
+    """Gigabytes with four digits, rounded up.
+
+    >>> _round_up(1_234_512_345), _round_up(40_000_000_000)
+    ('1.235', '40')
+    """
+    unit = 10 ** max(0, len(str(num_bytes)) - 4)
+    return f"{-(-num_bytes // unit) * unit / GIGABYTE:.4g}"
