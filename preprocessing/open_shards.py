@@ -97,6 +97,11 @@ class OpenShards:
         elif missing:
             self._fetch_now(missing[0])
 
+    def touch(self, files: Iterable[RemoteFile]) -> None:
+        """Mark the files that are in the cache as used now, so that others are removed before them."""
+        for file in files:
+            self.files.touch(file.cached_name)
+
     def prefetch(self, files: Iterable[RemoteFile]) -> None:
         """Fetch these files in the background, and forget those of the last call that are not begun.
 

@@ -18,6 +18,7 @@ import xxhash
 
 from preprocessing.arrow_layout import ArrowLayout, locate_columns
 from preprocessing.errors import BadInput
+from preprocessing.files import xxh3_file
 from preprocessing.manifest import ShardInfo
 from preprocessing.object_store import hide_login, read_blocks, read_range
 from preprocessing.open_shards import OpenShards, open_shards, write_aloud
@@ -115,7 +116,7 @@ class RemoteShard(Shard):
             return self.__dict__[name]
         if name not in _FETCHED:
             raise AttributeError(name)
-        return getattr(self.opened.get(self.stored, self._open), name)
+        return getattr(self.map(), name)
 
     def __reduce__(self) -> tuple[type["RemoteShard"], tuple[Any, ...]]:
         return RemoteShard, (self.path, self.info, self.url, self.opened.files.settings)
@@ -141,14 +142,18 @@ class RemoteShard(Shard):
         """The bits of sentence starts."""
         return StoredIndex(f"{self.info.xxh3}.sentences", -(-self.info.tokens // 8), self._make_sentences)
 
+    def map(self) -> Shard:
+        """The shard, mapped into memory, so that no process removes it. It is fetched if it is not here."""
+        return self.opened.get(self.stored, self._open)
+
     def require_unchanged(self) -> None:
         """Raise BadInput if the copy in the cache is not the shard of the manifest any more."""
         path = self.opened.files.folder / self.stored.cached_name
         try:
-            content = path.read_bytes()
+            found = xxh3_file(path)
         except OSError:  # removed; a mapping of it is as it was
             return
-        if xxhash.xxh3_128_hexdigest(content) != self.info.xxh3:
+        if found != self.info.xxh3:
             raise BadInput(f"{path}: has changed while it was read: its content differs; remove it")
 
     def _open(self, files: ShardCache) -> Shard:

@@ -88,7 +88,7 @@ class ShardCache:
             try:
                 fcntl.flock(handle, fcntl.LOCK_SH)
                 if is_same_file(handle, path):
-                    self._touch(path)
+                    self.touch(name)
                     return mmap.mmap(handle, 0, prot=mmap.PROT_READ)
                 fcntl.flock(handle, fcntl.LOCK_UN)
             finally:
@@ -121,7 +121,7 @@ class ShardCache:
                 os.fsync(handle)
                 os.fchmod(handle, 0o444)
                 os.replace(temporary, final)
-                self._touch(final)
+                self.touch(name)
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -143,7 +143,10 @@ class ShardCache:
         With `wait`, the other process may end first, or finish and rename the file.
         """
         for poll in range(_MAX_POLLS * 1_000):
-            handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            try:
+                handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+            except OSError as error:
+                raise self._explain(error) from None
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if is_same_file(handle, temporary):
@@ -224,15 +227,16 @@ class ShardCache:
                     stat = entry.stat(follow_symlinks=False)
                     yield Path(entry.path), stat.st_size, stat.st_atime_ns
 
-    def _touch(self, path: Path) -> None:
-        """Set the time of the last use, which the disk may not do itself (noatime)."""
-        with suppress(OSError):  # a file of another user
+    def touch(self, name: str) -> None:
+        """Set the time of the last use of a file, which the disk may not do itself (noatime)."""
+        path = self.folder / name
+        with suppress(OSError):  # missing, or a file of another user
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
         """Only one process at a time reserves or removes."""
-        handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(self.folder / _LOCK, os.O_RDONLY | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield

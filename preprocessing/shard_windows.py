@@ -33,6 +33,7 @@ class ShardWindows:
     def __init__(self, plans: RowPlans, key: rng.RandomKey, forget: Callable[[], None]) -> None:
         self._plans, self._key, self._forget = plans, key, forget
         self._current = frozenset[Window]()
+        self._next: list[StoredShard] = []
 
     def prepare(self, address_B2: Ints) -> None:
         """Fetch the shards of the sequences at these addresses (epoch, sample), int64 [B, 2], and those that follow."""
@@ -43,25 +44,30 @@ class ShardWindows:
         if windows != self._current:
             self._forget()
             self._current = windows
-            now = [file for window in sorted(windows) for file in self._list_files(window)]
+            now = {shard.stored: shard for window in sorted(windows) for shard in self._list_shards(window)}
             self._opened.need(id(self), frozenset(file.cached_name for file in now))
-            self._opened.fetch(now)
-        newest = {group: (group, epoch, number) for group, epoch, number in sorted(windows)}
-        following = [self._find_next(window) for window in newest.values()]
-        self._opened.prefetch([file for window in following for file in self._list_files(window)])
+            self._opened.fetch(list(now))
+            for shard in now.values():  # so that none of them makes room for the next ones
+                shard.map()
+            newest = {group: (group, epoch, number) for group, epoch, number in sorted(windows)}
+            following = [self._find_next(window) for window in newest.values()]
+            self._next = [shard.stored for window in following for shard in self._list_shards(window)]
+            self._opened.touch(self._next)
+        self._opened.prefetch(self._next)
 
     def release(self) -> None:
         """Release all shards that this process has mapped for the dataset."""
         self._forget()
-        self._current = frozenset()
+        self._current, self._next = frozenset(), []
         self._opened.need(id(self), frozenset())
 
     def _fetch_lines(self, address_B2: Ints) -> None:
         """Fetch the shards of these sequences. They are needed from now on, because any later batch may read them."""
-        files = [shard.stored for shard in self._plans.store.shards if isinstance(shard, RemoteShard)]
-        self._opened.need(id(self), frozenset(file.cached_name for file in files))
-        lines = {(group, line) for group, _, line in self._iterate_lines(address_B2)}
-        self._opened.fetch([file for group, line in sorted(lines) for file in self._list_files_of_line(group, line)])
+        names = [shard.stored.cached_name for shard in self._plans.store.shards if isinstance(shard, RemoteShard)]
+        self._opened.need(id(self), frozenset(names))
+        lines = sorted({(group, line) for group, _, line in self._iterate_lines(address_B2)})
+        shards = [shard for group, line in lines for shard in self._list_shards_of_line(group, line)]
+        self._opened.fetch([shard.stored for shard in dict.fromkeys(shards)])
 
     def _iterate_lines(self, address_B2: Ints) -> Iterator[tuple[int, int, int]]:
         """Group, epoch and number of the token line of each sequence; each once."""
@@ -78,16 +84,14 @@ class ShardWindows:
             place_K = np.argsort(self._order(group, epoch))
             yield group, epoch, int(place_K[line]) // self._plans.window
 
-    def _list_files(self, window: Window) -> list[StoredShard]:
+    def _list_shards(self, window: Window) -> list[RemoteShard]:
         group, epoch, number = window
         first = number * self._plans.window
         lines = self._order(group, epoch)[first : first + self._plans.window].tolist()
-        files = [file for line in lines for file in self._list_files_of_line(group, line)]
-        return list(dict.fromkeys(files))
+        return list(dict.fromkeys(shard for line in lines for shard in self._list_shards_of_line(group, line)))
 
-    def _list_files_of_line(self, group: int, line: int) -> list[StoredShard]:
-        shards = shards_of(self._plans.lines[group][line])
-        return [shard.stored for shard in shards if isinstance(shard, RemoteShard)]
+    def _list_shards_of_line(self, group: int, line: int) -> list[RemoteShard]:
+        return [shard for shard in shards_of(self._plans.lines[group][line]) if isinstance(shard, RemoteShard)]
 
     def _find_next(self, window: Window) -> Window:
         group, epoch, number = window
