@@ -278,10 +278,11 @@ def test_files_in_use_by_others_are_waited_for_and_then_named(tmp_path: Path, mo
     files = ShardCache(CacheSettings(str(tmp_path / "cache"), 150))
     held = files.map("a.arrow", 100, lambda handle: None)
     polls = list[float]()
+    monkeypatch.setattr(shard_cache, "_MAX_POLLS", 50)
     monkeypatch.setattr(shard_cache, "time", SimpleNamespace(sleep=polls.append))
     with pytest.raises(ResourceError, match=r"processes use all of it; set engine.shard_cache_gb to more"):
         files.fetch("b.arrow", 100, pytest.fail)
-    assert len(polls) > 1000
+    assert len(polls) == 50
     assert len(held) == 100
 
 
@@ -347,11 +348,11 @@ def test_the_starts_are_found_after_a_long_list_of_sources(tmp_path: Path) -> No
         locate_columns(1000, lambda start, stop: bytes(stop - start))
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("window", [1, 3, 7, 50])
 def test_windows_are_a_permutation_with_locality(window: int) -> None:
     count_K = np.random.default_rng(window).integers(0, 40, size=7)
     end_K, key = np.cumsum(count_K), rng.key(3, "order")
-    for epoch in range(3):
+    for epoch in range(2):
         order_N = shuffle_windows(np.arange(end_K[-1]), end_K, window, key, epoch)
         shard_N, shard_K = np.searchsorted(end_K, order_N, side="right"), order_shards(7, key, epoch)
         assert sorted(order_N) == list(range(end_K[-1]))
@@ -361,6 +362,8 @@ def test_windows_are_a_permutation_with_locality(window: int) -> None:
             stop = start + int(count_K[members].sum())
             assert set(shard_N[start:stop]) == {k for k in members if count_K[k]}
             start = stop
-        apart = np.concatenate([shuffle_windows(at_N, end_K, window, key, epoch) for at_N in np.arange(end_K[-1])])
+        apart = np.concatenate(
+            [shuffle_windows(at_N, end_K, window, key, epoch) for at_N in np.split(np.arange(end_K[-1]), [1, 2, 9, 50])]
+        )
         assert np.array_equal(apart, order_N)  # a pure function of the position
-    assert not np.array_equal(order_N, shuffle_windows(np.arange(end_K[-1]), end_K, window, rng.key(4, "order"), 2))
+    assert not np.array_equal(order_N, shuffle_windows(np.arange(end_K[-1]), end_K, window, rng.key(4, "order"), 1))
