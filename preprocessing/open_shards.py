@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from preprocessing.errors import SesameError
 from preprocessing.shard import Shard
@@ -31,6 +31,9 @@ class RemoteFile(Protocol):
 
     def write(self, handle: int, *, quiet: bool) -> None:
         """Write its content into an open file."""
+
+
+AnyFile = TypeVar("AnyFile", bound=RemoteFile)
 
 
 class OpenShards:
@@ -90,7 +93,7 @@ class OpenShards:
     def fetch(self, files: Sequence[RemoteFile]) -> None:
         """Fetch all files that are not in the cache, several at once. Raises the first error."""
         self._follow_fork()
-        missing = [file for file in files if not self._has(file)]
+        missing = self.find_missing(files)
         if len(missing) > 1:
             with ThreadPoolExecutor(FETCHES) as threads:
                 list(threads.map(self._fetch_now, missing))
@@ -110,7 +113,7 @@ class OpenShards:
         """
         self._follow_fork()
         with self._mutex:
-            self._waiting = deque(file for file in files if not self._has(file))
+            self._waiting = deque(self.find_missing(files))
             for _ in range(min(FETCHES, len(self._waiting)) - self._num_threads):
                 self._num_threads += 1
                 threading.Thread(target=self._fetch_waiting, daemon=True, name="shard cache").start()
@@ -128,8 +131,9 @@ class OpenShards:
     def _fetch_now(self, file: RemoteFile) -> None:
         self.files.fetch(file.cached_name, file.num_bytes, write_aloud(file), make_room=self.release_one)
 
-    def _has(self, file: RemoteFile) -> bool:
-        return self.files.has(file.cached_name, file.num_bytes)
+    def find_missing(self, files: Iterable[AnyFile]) -> list[AnyFile]:
+        """Those of these files that are not in the cache."""
+        return [file for file in files if not self.files.has(file.cached_name, file.num_bytes)]
 
 
 def write_aloud(file: RemoteFile) -> Writer:

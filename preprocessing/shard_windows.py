@@ -34,6 +34,7 @@ class ShardWindows:
         self._plans, self._key, self._forget = plans, key, forget
         self._current = frozenset[Window]()
         self._next: list[StoredShard] = []
+        self._cached_windows: dict[tuple[int, int], Ints] = {}  # by group and epoch
 
     def prepare(self, address_B2: Ints) -> None:
         """Fetch the shards of the sequences at these addresses (epoch, sample), int64 [B, 2], and those that follow."""
@@ -53,7 +54,10 @@ class ShardWindows:
             following = [self._find_next(window) for window in newest.values()]
             self._next = [shard.stored for window in following for shard in self._list_shards(window)]
             self._opened.touch(self._next)
-        self._opened.prefetch(self._next)
+        if self._next and (missing := self._opened.find_missing(self._next)):
+            self._opened.prefetch(missing)
+        else:
+            self._next = []
 
     def release(self) -> None:
         """Release all shards that this process has mapped for the dataset."""
@@ -65,24 +69,39 @@ class ShardWindows:
         """Fetch the shards of these sequences. They are needed from now on, because any later batch may read them."""
         names = [shard.stored.cached_name for shard in self._plans.store.shards if isinstance(shard, RemoteShard)]
         self._opened.need(id(self), frozenset(names))
-        lines = sorted({(group, line) for group, _, line in self._iterate_lines(address_B2)})
+        lines = sorted(
+            {
+                (group, plan % len(self._plans.lines[group]))
+                for group, _, plan_N in self._iterate_plans(address_B2)
+                for plan in np.unique(plan_N).tolist()
+            }
+        )
         shards = [shard for group, line in lines for shard in self._list_shards_of_line(group, line)]
         self._opened.fetch([shard.stored for shard in dict.fromkeys(shards)])
 
-    def _iterate_lines(self, address_B2: Ints) -> Iterator[tuple[int, int, int]]:
-        """Group, epoch and number of the token line of each sequence; each once."""
+    def _iterate_plans(self, address_B2: Ints) -> Iterator[tuple[int, int, Ints]]:
+        """Group, epoch and, for each sequence of these, the number of its plan."""
         epoch_B, sample_B = np.ascontiguousarray(address_B2.T)
         number_B, group_B = np.divmod(sample_B, len(self._plans.groups))
-        for group, epoch in sorted(set(zip(group_B.tolist(), epoch_B.tolist(), strict=True))):
-            number_N = number_B[(group_B == group) & (epoch_B == epoch)]
-            plan_N = np.unique(np.searchsorted(self._plans.epoch(group, epoch).end_K, number_N, side="right"))
-            for plan in plan_N.tolist():
-                yield group, epoch, plan % len(self._plans.lines[group])
+        for group in np.unique(group_B).tolist():
+            of_group_B = group_B == group
+            for epoch in np.unique(epoch_B[of_group_B]).tolist():
+                number_N = number_B[of_group_B & (epoch_B == epoch)]
+                yield group, epoch, np.searchsorted(self._plans.epoch(group, epoch).end_K, number_N, side="right")
 
     def _iterate_windows(self, address_B2: Ints) -> Iterator[Window]:
-        for group, epoch, line in self._iterate_lines(address_B2):
+        for group, epoch, plan_N in self._iterate_plans(address_B2):
+            for number in np.unique(self._window_of_plans(group, epoch)[plan_N]).tolist():
+                yield group, epoch, number
+
+    def _window_of_plans(self, group: int, epoch: int) -> Ints:
+        """The number of the window of each plan of an epoch; that of the last two epochs of each group is cached."""
+        if (group, epoch) not in self._cached_windows:
+            while len(self._cached_windows) >= 2 * len(self._plans.groups):
+                del self._cached_windows[next(iter(self._cached_windows))]
             place_K = np.argsort(self._order(group, epoch))
-            yield group, epoch, int(place_K[line]) // self._plans.window
+            self._cached_windows[group, epoch] = place_K // self._plans.window
+        return self._cached_windows[group, epoch]
 
     def _list_shards(self, window: Window) -> list[RemoteShard]:
         group, epoch, number = window
