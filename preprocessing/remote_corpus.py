@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from preprocessing.dropped import DROPPED
 from preprocessing.errors import BadInput
 from preprocessing.files import of_kind, parse_json, read_object, write_atomic
 from preprocessing.manifest import FILE_NAME, Manifest, ShardInfo
@@ -52,6 +53,8 @@ def link_corpus(address: str, folder: Path, cache: CacheSettings = DEFAULT_CACHE
         if ".." in Path(name).parts or Path(name).is_absolute():
             raise BadInput(f"{address}: invalid file name in its vocabulary: {name}")
         write_atomic(folder / _VOCAB / name, read_file(_join(address, _VOCAB, name)))
+    if (sample := read_if_exists(_join(address, DROPPED))) is not None:
+        write_atomic(folder / DROPPED, sample)
     write_atomic(folder / REMOTE, json.dumps({"address": address, "cache": asdict(cache)}, indent=1).encode() + b"\n")
     write_atomic(folder / FILE_NAME, content)
     return manifest

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from preprocessing import arrow_layout, object_store, rng, shard_cache
 from preprocessing.arrow_layout import locate_columns
 from preprocessing.errors import BadInput, ResourceError
-from preprocessing.manifest import Manifest, ShardInfo
+from preprocessing.manifest import Manifest, MixtureGroupStats, ShardInfo
 from preprocessing.masking import NoMasking, TokenMasking
 from preprocessing.objectives import CausalLM, MaskedLM
 from preprocessing.order import order_shards, shuffle_windows
@@ -106,6 +107,24 @@ def test_windows_never_exceed_the_limit_and_fetch_each_shard_once_an_epoch(
     assert sizes
     assert max(sizes) <= limit
     assert remote._windows._opened.files.count_bytes() == disk_bytes(cache) <= limit
+
+
+def test_each_group_of_a_mixture_has_its_own_windows(corpus: Path, tmp_path: Path) -> None:
+    names = [info.name for info in infos(corpus)]
+    groups = {
+        name: MixtureGroupStats(weight=weight, share=weight / 3, documents=1, tokens=1, epochs=1, shards=tuple(shards))
+        for name, weight, shards in (("a", 1, names[:3]), ("b", 2, names[3:]))
+    }
+    shutil.copytree(corpus, tmp_path / "mixture")
+    replace(Manifest.load(corpus), mixture=groups).save(tmp_path / "mixture")
+    upload(tmp_path / "mixture", "throttled://mixture")
+    cache, windows = CacheSettings(str(tmp_path / "cache")), replace(GPT, shuffle_window_shards=1)
+    local = open_rows(tmp_path / "mixture", cache, windows)
+    limit = open_rows("throttled://mixture", cache, windows).require_room(8 * LENGTH, 10**9)
+    remote = open_rows("throttled://mixture", replace(cache, limit_bytes=limit), windows)
+    for start in range(0, 3 * local.count(0), 8):
+        assert are_same(local.batch_at(start, start + 8), remote.batch_at(start, start + 8))
+    assert disk_bytes(cache) <= limit
 
 
 def test_the_next_window_is_fetched_in_the_background(
