@@ -4,6 +4,7 @@ shards.py writes shards. shard_cache.py has copies of shards that are in an obje
 """
 
 import mmap
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, cast
@@ -16,6 +17,11 @@ from preprocessing.manifest import AGAIN
 from preprocessing.schema import NO_METADATA, Bools, Ints, Metadata
 
 METADATA: Final = "metadata"  # last column: a struct of strings, only if a source keeps fields
+
+
+def metadata_type(fields: Sequence[str]) -> pa.DataType:
+    """The type of a column of metadata with these fields."""
+    return pa.struct([pa.field(name, pa.string()) for name in fields])
 
 
 class Shard:

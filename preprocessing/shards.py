@@ -20,7 +20,7 @@ from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, MixtureGroupStats
 from preprocessing.remote_corpus import DEFAULT_CACHE, link_into_cache, open_remote_shards, read_link
 from preprocessing.remote_shard import RemoteShard
 from preprocessing.schema import SPLITS, Bools, Ints, Metadata
-from preprocessing.shard import METADATA, Shard
+from preprocessing.shard import METADATA, Shard, metadata_type
 from preprocessing.shard_cache import CacheSettings
 
 __all__ = ["METADATA", "Shard", "TokenStore", "metadata_type", "shard_name", "write_shard"]
@@ -29,11 +29,6 @@ Stamp = tuple[int, int] | None
 """Size and modification time of a file; None if it is missing."""
 _CHANGED: Final = "has changed while it was read"
 _RESTORE: Final = f"restore it, or delete {FILE_NAME} there and {AGAIN}"
-
-
-def metadata_type(fields: Sequence[str]) -> pa.DataType:
-    """The type of a column of metadata with these fields."""
-    return pa.struct([pa.field(name, pa.string()) for name in fields])
 
 
 def shard_name(split: str, shard: int, num_shards: int) -> str:
