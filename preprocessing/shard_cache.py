@@ -120,7 +120,8 @@ class ShardCache:
                 write(handle)
                 os.fsync(handle)
                 os.fchmod(handle, 0o444)
-                os.replace(temporary, final)
+                with self._lock():  # a process that counts files sees this one once
+                    os.replace(temporary, final)
                 self.touch(name)
             except BaseException:
                 temporary.unlink(missing_ok=True)
@@ -235,7 +236,7 @@ class ShardCache:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Only one process at a time reserves or removes."""
+        """Only one process at a time reserves, renames or removes."""
         handle = os.open(self.folder / _LOCK, os.O_RDONLY | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)

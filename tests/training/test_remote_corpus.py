@@ -1,6 +1,7 @@
 """Training on shards of a slow store: batches equal those of the local corpus, for any workers and processes."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from preprocessing.objectives import CausalLM
 from preprocessing.packing import Contiguous
 from preprocessing.remote_corpus import link_corpus
 from preprocessing.schema import Batch
+from preprocessing.shard_cache import CacheSettings, ShardCache
 from tests.remote_stores import ThrottledStore, sharded_corpus, upload
 from tests.training.corpora import mini_run, resampled
 from training.data import Loader, count_tokens_in_use, open_loader, open_validation, prefetch
@@ -193,3 +195,37 @@ def test_a_killed_process_leaves_nothing_that_stops_the_next_two(corpus: Path, t
     reads = [name for name in log.read_text().split("\n") if name.startswith("train")]
     assert sorted(reads) == sorted(info.name for info in shards)  # each was fetched once, by one of both
     assert not [path for path in cache.iterdir() if path.name.startswith(".tmp-")]
+
+
+SIZE, NUM_FILES, ROOM = 20_000, 12, 5
+
+
+def map_at_random(folder: Path, seed: int, dies: bool) -> None:
+    """Map 80 random files one after the other, and check them. With `dies`, end in the middle of a download."""
+    random, files = np.random.default_rng(seed), ShardCache(CacheSettings(str(folder), ROOM * SIZE))
+    for turn in range(80):
+        number = int(random.integers(NUM_FILES))
+
+        def write(handle: int, number: int = number, turn: int = turn) -> None:
+            os.pwrite(handle, bytes([number]) * (SIZE // 2), 0)
+            if dies and turn > 20:
+                os._exit(9)
+            os.pwrite(handle, bytes([number]) * (SIZE // 2), SIZE // 2)
+
+        assert files.map(f"{number}.arrow", SIZE, write)[:] == bytes([number]) * SIZE
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_never_exceed_the_limit(tmp_path: Path) -> None:
+    forks = multiprocessing.get_context("fork")
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    workers = [forks.Process(target=map_at_random, args=(folder, seed, seed % 2 == 1)) for seed in range(6)]
+    files, most = ShardCache(CacheSettings(str(folder), ROOM * SIZE)), 0
+    for worker in workers:
+        worker.start()
+    while any(worker.is_alive() for worker in workers):
+        with files._lock():  # no file is renamed while they are counted
+            most = max(most, files.count_bytes())
+    assert [worker.exitcode for worker in workers] == [0, 9] * 3
+    assert SIZE < most <= ROOM * SIZE
