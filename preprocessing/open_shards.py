@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,8 @@ from preprocessing.shard_cache import CacheSettings, ShardCache, Writer
 
 log = logging.getLogger(__name__)
 
-FETCHES: Final = 4  # files that a process fetches at once
+FETCHES: Final = 4  # shards that a process fetches at once
+FIRST_WORD_S, NEXT_WORD_S = 5.0, 30.0  # times after which a user reads how far it is
 
 
 class RemoteFile(Protocol):
@@ -90,15 +92,24 @@ class OpenShards:
         """Whether a reader needs the shard."""
         return any(name in names for names in self._needed.values())
 
-    def fetch(self, files: Sequence[RemoteFile]) -> None:
-        """Fetch all files that are not in the cache, several at once. Raises the first error."""
+    def fetch(self, files: Sequence[RemoteFile], at_once: int = FETCHES) -> None:
+        """Fetch all files that are not in the cache, several at once. Raises the first error, and begins no more."""
         self._follow_fork()
         missing = self.find_missing(files)
-        if len(missing) > 1:
-            with ThreadPoolExecutor(FETCHES) as threads:
-                list(threads.map(self._fetch_now, missing))
-        elif missing:
-            self._fetch_now(missing[0])
+        if len(missing) < 2:
+            for file in missing:
+                self._fetch_now(file)
+            return
+        word_s = time.monotonic() + FIRST_WORD_S
+        with ThreadPoolExecutor(at_once) as threads:
+            try:
+                for done, _ in enumerate(threads.map(self._fetch_now, missing), start=1):
+                    if time.monotonic() > word_s and done < len(missing):
+                        word_s = time.monotonic() + NEXT_WORD_S
+                        log.warning("fetched %d of %d files of shards that are needed now", done, len(missing))
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
 
     def touch(self, files: Iterable[RemoteFile]) -> None:
         """Mark the files that are in the cache as used now, so that others are removed before them."""

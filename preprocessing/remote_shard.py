@@ -21,7 +21,7 @@ from preprocessing.errors import BadInput
 from preprocessing.files import xxh3_file
 from preprocessing.manifest import ShardInfo
 from preprocessing.object_store import hide_login, read_blocks, read_range
-from preprocessing.open_shards import OpenShards, open_shards, write_aloud
+from preprocessing.open_shards import FIRST_WORD_S, NEXT_WORD_S, OpenShards, open_shards, write_aloud
 from preprocessing.schema import Bools, Ints
 from preprocessing.shard import Shard
 from preprocessing.shard_cache import SHARD, CacheSettings, ShardCache, write_at_start
@@ -40,7 +40,7 @@ _FETCHED: Final = {
     "_unit_starts",
 }
 _ATTEMPTS: Final = 2  # downloads of a file whose content is wrong
-_FIRST_WORD_S, _NEXT_WORD_S = 5.0, 30.0  # time after which a download is reported
+_INDEX_FETCHES: Final = 16  # starts of shards that a process fetches at once: small requests
 Result = TypeVar("Result")
 _UPLOAD: Final = "upload the corpus again"
 
@@ -74,12 +74,12 @@ class StoredShard:
         )
 
     def _read(self, digest: "xxhash.xxh3_128", quiet: bool) -> Iterator[bytes]:
-        done, word_s = 0, time.monotonic() + _FIRST_WORD_S
+        done, word_s = 0, time.monotonic() + FIRST_WORD_S
         for block in read_blocks(self.url, self.info.bytes):
             digest.update(block)
             done += len(block)
             if not quiet and time.monotonic() > word_s:
-                word_s = time.monotonic() + _NEXT_WORD_S
+                word_s = time.monotonic() + NEXT_WORD_S
                 log.warning("fetching %s: %.0f of %.0f MB", self.info.name, done / 1e6, self.info.bytes / 1e6)
             yield block
 
@@ -183,7 +183,7 @@ class RemoteShard(Shard):
     def _fetch_index(self, of_all: Sequence[StoredIndex], own: StoredIndex) -> None:
         """Fetch a column of all siblings, several at once, if the one of this shard is not here."""
         if not self.opened.files.has(own.cached_name, own.num_bytes):
-            self.opened.fetch(of_all)
+            self.opened.fetch(of_all, _INDEX_FETCHES)
 
     def _map(self, index: StoredIndex) -> Ints:
         files = self.opened.files

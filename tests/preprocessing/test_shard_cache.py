@@ -1,6 +1,7 @@
 """Shards of a slow, unreliable store: the rows are those of the local corpus, and the cache never exceeds its limit."""
 
 import errno
+import itertools
 import os
 import shutil
 import threading
@@ -12,14 +13,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from preprocessing import arrow_layout, object_store, rng, shard_cache
+from preprocessing import arrow_layout, object_store, remote_shard, rng, shard_cache
 from preprocessing.arrow_layout import locate_columns
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.manifest import Manifest, MixtureGroupStats, ShardInfo
 from preprocessing.masking import NoMasking, TokenMasking
 from preprocessing.objectives import CausalLM, MaskedLM
 from preprocessing.order import order_shards, shuffle_windows
-from preprocessing.packing import Contiguous, SegmentPair
+from preprocessing.packing import Contiguous, ParallelSentences, SegmentPair, StreamPair
 from preprocessing.remote_corpus import REMOTE, is_remote_corpus, link_corpus
 from preprocessing.remote_shard import StoredShard
 from preprocessing.rows import ExampleDataset
@@ -33,6 +34,8 @@ from tests.remote_stores import ThrottledStore, sharded_corpus, upload
 LENGTH, ADDRESS, NUM_SHARDS = 64, "throttled://corpus", 6
 GPT = ExampleSpec(packing=Contiguous(unit="token"), masking=NoMasking(), objective=CausalLM())
 ROBERTA = ExampleSpec(packing=Contiguous(unit="sentence"), masking=NoMasking(), objective=CausalLM())
+XLNET = replace(GPT, packing=StreamPair(reuse_len=16), objective=CausalLM())
+XLM = replace(GPT, packing=ParallelSentences(languages=("mini_world",), translation_ratio=0))
 BERT = ExampleSpec(packing=SegmentPair(negatives="random"), masking=TokenMasking(), objective=MaskedLM())
 
 
@@ -72,7 +75,7 @@ def cached(cache: CacheSettings) -> set[str]:
     return {path.stem for path in cache.directory.glob("*.arrow") if not path.name.startswith(".")}
 
 
-@pytest.mark.parametrize("sampling", [GPT, ROBERTA, BERT], ids=["gpt", "roberta", "bert"])
+@pytest.mark.parametrize("sampling", [GPT, ROBERTA, BERT, XLNET, XLM], ids=["gpt", "roberta", "bert", "xlnet", "xlm"])
 def test_batches_are_those_of_the_local_corpus(corpus: Path, tmp_path: Path, sampling: ExampleSpec) -> None:
     cache = CacheSettings(str(tmp_path / "cache"))
     local, remote = open_rows(corpus, cache, sampling), open_rows(ADDRESS, cache, sampling)
@@ -226,6 +229,20 @@ def test_requests_are_repeated_until_the_store_answers(
     with pytest.raises(BadInput, match=r"^throttled://nothing/manifest.json: no such file; check the URL"):
         TokenStore.open("throttled://nothing", "train", cache=cache)
     assert store.requests["manifest.json"] == 1
+
+
+def test_a_user_who_waits_reads_how_far_it_is(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seconds = itertools.count(0, 4)
+    monkeypatch.setattr(remote_shard, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(object_store, "BLOCK", 1000)
+    cache, info = CacheSettings(str(tmp_path / "cache")), infos(corpus)[0]
+    assert len(TokenStore.open(ADDRESS, "train", cache=cache).shards[0].ids_T)
+    assert caplog.messages == [f"fetching {info.name}: 0 of 0 MB"]  # after eight of the seconds, not after four
+    caplog.clear()
+    StoredShard(info, f"{ADDRESS}/{info.name}").write(os.open(tmp_path / "copy", os.O_RDWR | os.O_CREAT), quiet=True)
+    assert not caplog.messages
 
 
 def test_a_file_that_a_killed_process_left_is_removed(corpus: Path, tmp_path: Path) -> None:
