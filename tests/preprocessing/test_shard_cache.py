@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from preprocessing import arrow_layout, object_store, remote_shard, rng, shard_cache
+from preprocessing import arrow_layout, object_store, remote_shard, rng, shard_cache, shard_windows
 from preprocessing.arrow_layout import locate_columns
 from preprocessing.errors import BadInput, ResourceError
 from preprocessing.manifest import Manifest, MixtureGroupStats, ShardInfo
@@ -162,13 +162,20 @@ def window_lines(rows: ExampleDataset, start: int, count: int) -> set[int]:
     return {int(np.searchsorted(end_K, rows.at(p)[1], side="right")) for p in range(start, start + count)}
 
 
-def test_too_small_a_cache_is_refused_with_the_size_that_is_needed(corpus: Path, tmp_path: Path) -> None:
+def test_too_small_a_cache_is_refused_with_the_size_that_is_needed(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = open_rows(ADDRESS, CacheSettings(str(tmp_path / "cache")))
     total = sum(info.bytes for info in infos(corpus))
     with pytest.raises(BadInput, match=r"set engine.shard_cache_gb to .* or more, or set data.shuffle_window_shards$"):
         rows.require_room(LENGTH, total)
     rows = open_rows(ADDRESS, CacheSettings(str(tmp_path / "cache")), replace(GPT, shuffle_window_shards=1))
     assert rows.require_room(LENGTH, total) < total / 2
+    monkeypatch.setattr(shard_windows.resource, "getrlimit", lambda which: (257, 4096))
+    with pytest.raises(
+        BadInput, match=r"reads from 2 shards at a time, but a process may open 257 files; .*`ulimit -n 258`"
+    ):
+        rows.require_room(LENGTH, 10**9)
     size = infos(corpus)[0].bytes
     small = open_rows(ADDRESS, CacheSettings(str(tmp_path / "small"), size - 100))
     with pytest.raises(BadInput, match=r"the shard cache may hold .*; set engine.shard_cache_gb to more"):
