@@ -80,6 +80,7 @@ class Text:
     split: str = "train"
     manifest: dict[str, Any] = field(default_factory=dict)
     groups: tuple[()] = ()
+    is_remote: bool = False
 
 
 @dataclass(frozen=True)

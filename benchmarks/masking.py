@@ -77,6 +77,7 @@ class Corpus:
     split: str = "train"
     manifest: dict[str, Any] = field(default_factory=dict)
     groups: tuple[()] = ()
+    is_remote: bool = False
 
 
 def make_text(num_documents: int) -> Text:

@@ -17,7 +17,7 @@ import xxhash
 
 from preprocessing.files import write_atomic
 from preprocessing.schema import NO_METADATA, Metadata
-from preprocessing.shards import METADATA, metadata_type
+from preprocessing.shard import METADATA, metadata_type
 
 DROPPED: Final = "dropped.arrow"
 MOST_PER_REASON: Final = 20

@@ -120,7 +120,7 @@ def register_process(folder: Path) -> None:
             if error.errno not in NO_LOCKS:
                 raise
             return
-        if _is_named(handle, folder / WORKERS):
+        if is_same_file(handle, folder / WORKERS):
             return
         os.close(handle)  # `is_abandoned` has just removed the file
 
@@ -135,7 +135,7 @@ def is_abandoned(folder: Path) -> bool:
             return True
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_named(handle, path):
+            if is_same_file(handle, path):
                 path.unlink()
                 return True
         except BlockingIOError:
@@ -177,7 +177,7 @@ def _has_open(pid: int, status: os.stat_result) -> bool:
     return False
 
 
-def _is_named(handle: int, path: Path) -> bool:
+def is_same_file(handle: int, path: Path) -> bool:
     """Whether an open file is still the file at this path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(handle))
@@ -196,7 +196,7 @@ def _lock(path: Path) -> int | None:
             raise ResourceError(f"{path}: is a symbolic link, expected a regular file; remove it") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_named(handle, path):
+            if is_same_file(handle, path):
                 return handle
         except BlockingIOError:
             if time.monotonic() > until_s:

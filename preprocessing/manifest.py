@@ -180,6 +180,14 @@ class Manifest:
         path = Path(folder) / FILE_NAME
         try:
             content = path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"{path}: {error.strerror}, so this is not a finished corpus; {AGAIN}") from None
+        return cls.parse(content, str(path))
+
+    @classmethod
+    def parse(cls, content: bytes, path: str) -> "Manifest":
+        """The manifest from the content of its file; `path` names it in messages. Raises BadInput like `load`."""
+        try:
             version = parse_json(content)["schema_version"]
             if version != SCHEMA_VERSION:
                 raise BadInput(f"{path}: invalid schema version: got {version!r}, expected {SCHEMA_VERSION}; {AGAIN}")
@@ -201,7 +209,5 @@ class Manifest:
             return cls(shards=shards, mixture=mixture, ledger=Ledger.from_dict(value.pop("ledger")), **value)
         except BadInput:
             raise
-        except OSError as error:
-            raise BadInput(f"{path}: {error.strerror}, so this is not a finished corpus; {AGAIN}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(f"{path}: is damaged or not a manifest; {AGAIN}") from None

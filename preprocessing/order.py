@@ -19,32 +19,32 @@ _WHOLE: Final = 1 << 30
 Count = TypeVar("Count", int, Ints)
 
 
-def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
+def shuffle(position_N: Ints, size: int, key: RandomKey, epoch: int, address: int = 0) -> Ints:
     """The samples at these positions of an epoch, int64 [N]: a pseudorandom bijection of [0, size) onto itself.
 
     It is a Feistel network over a grid of about sqrt(size) x sqrt(size) cells. A cell beyond the end passes through
     the network again (cycle walking: Black and Rogaway 2002), so the map is a bijection. Memory and time depend only
-    on N.
+    on N. `address` distinguishes several orders of an epoch.
 
     >>> from preprocessing.rng import key
     >>> shuffle(np.arange(8), 8, key(0, "order"), epoch=0).tolist()
     [6, 4, 3, 2, 7, 0, 5, 1]
     """
-    return _walk(_feistel, position_N, size, key, epoch)
+    return _walk(_feistel, position_N, size, key.at(epoch, address))
 
 
-def unshuffle(sample_N: Ints, size: int, key: RandomKey, epoch: int) -> Ints:
+def unshuffle(sample_N: Ints, size: int, key: RandomKey, epoch: int, address: int = 0) -> Ints:
     """The positions of these samples in an epoch, int64 [N]: the inverse of `shuffle`, in the same time.
 
     >>> from preprocessing.rng import key
     >>> unshuffle(np.array([6, 4, 3, 2, 7, 0, 5, 1]), 8, key(0, "order"), epoch=0).tolist()
     [0, 1, 2, 3, 4, 5, 6, 7]
     """
-    return _walk(_invert_feistel, sample_N, size, key, epoch)
+    return _walk(_invert_feistel, sample_N, size, key.at(epoch, address))
 
 
 def _walk(
-    network: Callable[[Ints, int, int, Ints], Ints], index_N: Ints, size: int, key: RandomKey, epoch: int
+    network: Callable[[Ints, int, int, Ints], Ints], index_N: Ints, size: int, draws: np.random.Generator
 ) -> Ints:
     """The cells that a network maps these indices to; a cell beyond the end passes through the network again."""
     cell_N = np.array(index_N, dtype=np.uint64, ndmin=1)
@@ -54,7 +54,7 @@ def _walk(
         )
     num_rows = isqrt(max(size - 1, 0)) + 1
     num_columns = -(-size // num_rows)
-    round_keys = key.at(epoch, 0).integers(2**64, size=2 * _ROUNDS, dtype=np.uint64)
+    round_keys = draws.integers(2**64, size=2 * _ROUNDS, dtype=np.uint64)
     todo = np.arange(cell_N.size)
     while todo.size:
         cell_N[todo] = network(cell_N[todo], num_rows, num_columns, round_keys)

@@ -24,6 +24,7 @@ from preprocessing.packing import PackingPlan, count_rows, lines_of, plans_of
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Ints
 from preprocessing.shards import Shard, TokenStore
+from preprocessing.windowed_order import WindowedOrder
 
 _FEW_SENTENCES: Final = 1.2  # sentences per document; with at most this many, the documents are probably single lines
 KEPT_EPOCHS: Final = 2  # because a batch may span two epochs
@@ -62,6 +63,8 @@ class RowPlans:
     ) -> None:
         self.store, self._sampling, self._length, self._record = store, sampling, length, record
         self.groups = _groups(store)
+        self.window = sampling.shuffle_window_shards  # shards that are shuffled together; 0: all
+        self.is_ordered = sampling.packing.ordered  # the sequences continue each other
         self.lines = tuple(lines_of(sampling.packing, shards) for shards in self.groups)
         self._cached_plans: dict[tuple[int, int], EpochPlans] = {}  # by group and result of `plan_turn`
         self._cached_sizes: dict[tuple[int, int], EpochSizes] = {}
@@ -230,7 +233,10 @@ class RowOrder:
 
         It is -1 for a sequence that is not read, because blends from its place on have no weight for the group.
         """
-        place_N = unshuffle(number_N, self._plans.count(group, epoch), self._key, epoch)
+        if self._plans.window:
+            place_N = self._windowed(group, epoch).positions(number_N)
+        else:
+            place_N = unshuffle(number_N, self._plans.count(group, epoch), self._key, epoch)
         return self._turns.positions(group, self.row_sums(group).before(epoch) + place_N)
 
     def _of_group(self, group: int, start: int, stop: int) -> Ints:
@@ -249,10 +255,18 @@ class RowOrder:
     def _shuffle(self, group: int, epoch: int, block: int) -> Ints:
         """The numbers of the sequences at the places of a block of an epoch; the last block of each group is cached."""
         if self._cached_blocks.get(group, (-1, -1))[:2] != (epoch, block):
-            count = self._plans.count(group, epoch)
-            place_N = np.arange(block * _SHUFFLED, min((block + 1) * _SHUFFLED, count))
-            self._cached_blocks[group] = epoch, block, shuffle(place_N, count, self._key, epoch)
+            place_N = np.arange(block * _SHUFFLED, min((block + 1) * _SHUFFLED, self._plans.count(group, epoch)))
+            self._cached_blocks[group] = epoch, block, self._numbers(group, epoch, place_N)
         return self._cached_blocks[group][2]
+
+    def _numbers(self, group: int, epoch: int, place_N: Ints) -> Ints:
+        """The numbers of the sequences at these places of an epoch."""
+        if self._plans.window:
+            return self._windowed(group, epoch).samples(place_N)
+        return shuffle(place_N, self._plans.count(group, epoch), self._key, epoch)
+
+    def _windowed(self, group: int, epoch: int) -> WindowedOrder:
+        return WindowedOrder(self._plans.epoch(group, epoch).end_K, self._plans.window, self._key, epoch)
 
     def _count_tokens_of(self, group: int, place: int) -> int:
         """The number of tokens of the text in the sequences of one group before a place."""
@@ -261,8 +275,7 @@ class RowOrder:
         epoch = self.row_sums(group).epoch_at(place)
         whole, rest = self.token_sums(group).before(epoch), place - self.row_sums(group).before(epoch)
         long_R = self._plans.epoch(group, epoch).long_R if rest else np.zeros(0, np.int64)
-        place_N = np.arange(rest)
-        return whole + int(long_R[shuffle(place_N, len(long_R), self._key, epoch)].sum()) if rest else whole
+        return whole + int(long_R[self._numbers(group, epoch, np.arange(rest))].sum()) if rest else whole
 
     def _sums_of(self, what: str, group: int, number: Callable[[int, int], int]) -> EpochSums:
         if (what, group) not in self._sums:

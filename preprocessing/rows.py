@@ -33,6 +33,7 @@ from preprocessing.packing import Packing, PackingPlan
 from preprocessing.row_plans import RowOrder, RowPlans
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import ON_DEMAND, OPTIONAL, Batch, Ints, Row
+from preprocessing.shard_windows import ShardWindows, require_room
 from preprocessing.shards import Shard, TokenStore
 from preprocessing.spec import choices_by_key, kind_of
 from preprocessing.token_positions import TokenPositions
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 
 UNMIXED: Final = "use a corpus file without `mixture`, or give --data PATH without GROUP="
 _CHECKED: Final = 16  # the values of `hits` are validated in one of 16 rows, because this takes microseconds
+_OF_STREAM: Final = {"stream", "counts"}  # columns that are made of the tokens of the first shard
 _UNIONS: Final[dict[str, Any]] = {"packing": Packing, "masking": Masking, "objective": Objective}
 
 
@@ -166,14 +168,16 @@ class ExampleDataset:
         Compiled code makes them after `load_kernels`, otherwise `row`; both give the same bytes.
         """
         address_B2 = np.array(addresses, np.int64).reshape(-1, 2)
+        if self.store.is_remote and len(address_B2):
+            self._windows.prepare(address_B2)
         kernels = self._kernels[0] if self._kernels else None
         compiled = None if kernels is None else kernels.make(address_B2)
         return self._batch_of_rows(address_B2) if compiled is None else compiled
 
-    def load_kernels(self) -> None:
+    def load_kernels(self, position: int = 0) -> None:
         """Make all further batches with compiled code (preprocessing/compiled), if it has kernels for these examples.
 
-        This takes a second, or ten if nobody has compiled them on this machine.
+        This takes a second, or ten if nobody has compiled them on this machine. The sequence at `position` is made.
         """
         if self._kernels:
             return
@@ -181,7 +185,7 @@ class ExampleDataset:
             log.info("numpy makes the batches: %s", gap)
             return
         self._kernels.append(CheckedBatches(self._open_kernels, self._batch_of_rows))
-        self.batch(self._order.addresses(0, 1))
+        self.batch(self._order.addresses(position, position + 1))
 
     def _batch_of_rows(self, address_B2: Ints) -> Batch:
         return collate_unpadded([self.row(epoch, sample) for epoch, sample in address_B2.tolist()])
@@ -265,6 +269,29 @@ class ExampleDataset:
 
     def _open_kernels(self) -> CompiledBatches:
         return open_batches(self._plans, self.sampling, self.vocab, self.length, lambda: self._stream_T)
+
+    @cached_property
+    def _windows(self) -> ShardWindows:
+        """The shards in use, if they are in a store."""
+        return ShardWindows(self._plans, rng.key(self.sampling.seed, "order"), self._forget_tables)
+
+    def release_shards(self) -> None:
+        """Release the shards of a store that this process has mapped; later batches fetch and map them again."""
+        if self.store.is_remote:
+            self._windows.release()
+
+    def require_room(self, num_tokens: int, limit_bytes: int, others: int = 0) -> int:
+        """The bytes that the cache must hold for batches of `num_tokens` tokens, and `others` of other datasets.
+
+        0 if the shards are on this machine. Raises BadInput if the bytes are more than the limit (shard_windows.py).
+        """
+        if not self.store.is_remote:
+            return 0
+        return require_room(self._plans, num_tokens, limit_bytes, others, bool(_OF_STREAM & self._required_columns))
+
+    def _forget_tables(self) -> None:
+        for kernels in self._kernels:
+            kernels.close()
 
     @property
     def _num_groups(self) -> int:

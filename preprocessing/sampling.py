@@ -18,6 +18,8 @@ class ExampleSpec:
     The length is not included, because the phases of a recipe may have different lengths. With `static_masks` k > 0,
     masking is static: epoch e repeats the pairs and masks of epoch e % k. With 0, each epoch draws new ones. The order
     is new in every epoch in both cases.
+
+    With `shuffle_window_shards` w > 0, only the sequences of w shards are shuffled together (windowed_order.py).
     """
 
     packing: Packing
@@ -25,6 +27,7 @@ class ExampleSpec:
     objective: Objective
     seed: int = 0
     static_masks: int = 0
+    shuffle_window_shards: int = 0
 
     @property
     def unmixable(self) -> str:

@@ -4,30 +4,31 @@ The columns are those of a document in schema.py. The start flags are bits in th
 of at most 65,536 tokens needs 2.25 bytes per token and about 21 bytes per document, of which the key takes 16 bytes.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
 
 from preprocessing.errors import BadInput
 from preprocessing.files import HashingWriter, write_atomic, xxh3_file
+from preprocessing.folders import is_address
 from preprocessing.manifest import AGAIN, FILE_NAME, Manifest, MixtureGroupStats, ShardInfo
-from preprocessing.schema import NO_METADATA, SPLITS, Bools, Ints, Metadata
+from preprocessing.remote_corpus import DEFAULT_CACHE, link_into_cache, open_remote_shards, read_link
+from preprocessing.remote_shard import RemoteShard
+from preprocessing.schema import SPLITS, Bools, Ints, Metadata
+from preprocessing.shard import METADATA, Shard, metadata_type
+from preprocessing.shard_cache import CacheSettings
+
+__all__ = ["METADATA", "Shard", "TokenStore", "metadata_type", "shard_name", "write_shard"]
 
 Stamp = tuple[int, int] | None
 """Size and modification time of a file; None if it is missing."""
-METADATA: Final = "metadata"  # last column: a struct of strings, only if a source keeps fields
 _CHANGED: Final = "has changed while it was read"
 _RESTORE: Final = f"restore it, or delete {FILE_NAME} there and {AGAIN}"
-
-
-def metadata_type(fields: Sequence[str]) -> pa.DataType:
-    """The type of a column of metadata with these fields."""
-    return pa.struct([pa.field(name, pa.string()) for name in fields])
 
 
 def shard_name(split: str, shard: int, num_shards: int) -> str:
@@ -105,131 +106,6 @@ def write_shard(
     return ShardInfo(path.name, split, len(ids), len(ids_T), size, digest)
 
 
-class Shard:
-    """The documents of one shard: N documents with T tokens and M sentences in total; arrays are read-only views.
-
-    `ids_T` (uint16 or uint32) are the concatenated tokens. `offset_N1` (int64) are the starts of the documents in them,
-    followed by T, and `num_tokens_N` (int64) the lengths of the documents. Raises BadInput if the file is missing or
-    not a shard.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        try:
-            with pa.memory_map(str(self.path)) as file:
-                batch = pa.ipc.open_file(file).get_batch(0)
-            tokens, self._source, self._key = (batch.column(name) for name in ("tokens", "source", "key"))
-            self._metadata = batch.column(METADATA) if METADATA in batch.schema.names else None
-            self._token_T = tokens.values
-            self._word_starts, self._sentence_starts = map(self._token_T.field, ("word_start", "sentence_start"))
-            self.ids_T: Ints = _as_ints(self._token_T.field("id"))
-        except (OSError, KeyError, AttributeError, pa.ArrowException) as error:
-            reason = str(error).split("\n")[0]
-            raise BadInput(f"{self.path}: cannot read it as a shard ({reason}); {AGAIN}") from None
-        self.has_units: bool = self._token_T.type.get_field_index("unit_start") >= 0
-        self._unit_starts = self._token_T.field("unit_start") if self.has_units else self._word_starts
-        self.offset_N1: Ints = _as_ints(tokens.offsets).astype(np.int64)
-        self.num_tokens_N: Ints = np.diff(self.offset_N1)
-
-    def __len__(self) -> int:
-        return len(self.num_tokens_N)
-
-    def __reduce__(self) -> tuple[type["Shard"], tuple[Path]]:
-        return Shard, (self.path,)  # another process maps the file again
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.ids_T)
-
-    def word_starts(self, start: int, stop: int) -> Bools:
-        """Whether a word begins, at each of the flat positions [start, stop)."""
-        return _flags(self._word_starts, start, stop)
-
-    def unit_starts(self, start: int, stop: int) -> Bools:
-        """Whether a phrase, or a word outside of phrases, begins; the same as word_starts if not `has_units`."""
-        return _flags(self._unit_starts, start, stop)
-
-    def sentence_starts(self, start: int, stop: int) -> Bools:
-        """Whether a sentence begins, at each of the flat positions [start, stop)."""
-        return _flags(self._sentence_starts, start, stop)
-
-    @property
-    def word_start_bits(self) -> Ints:
-        """The same for all positions, as bits, least significant bit first; uint8."""
-        return np.frombuffer(self._word_starts.buffers()[1], np.uint8)
-
-    @property
-    def sentence_start_bits(self) -> Ints:
-        """The bits of sentence_starts for all positions, uint8."""
-        return np.frombuffer(self._sentence_starts.buffers()[1], np.uint8)
-
-    @cached_property
-    def sentence_at_M(self) -> Ints:
-        """The flat positions at which a sentence begins, int64."""
-        return np.flatnonzero(self.sentence_starts(0, self.num_tokens))
-
-    @cached_property
-    def sources(self) -> tuple[str, ...]:
-        """The sources of the documents, sorted, each once."""
-        return tuple(self._source.dictionary.to_pylist())
-
-    @property
-    def source_N(self) -> Ints:
-        """The index in `sources` of each document's source, int8 to int32."""
-        return _as_ints(self._source.indices)
-
-    def source(self, i: int) -> str:
-        """The source of document i."""
-        return self.sources[self.source_N[i]]
-
-    def key(self, i: int) -> bytes:
-        """The key of document i, 16 bytes."""
-        return self._key[i].as_py()
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields of the metadata; () if the corpus has none."""
-        return () if self._metadata is None else tuple(field.name for field in self._metadata.type)
-
-    def metadata(self, i: int) -> Metadata:
-        """The metadata of document i; empty if the corpus has none."""
-        return NO_METADATA if self._metadata is None else self._metadata[i].as_py()
-
-    def field(self, name: str) -> list[str | None]:
-        """The values of a field of the metadata, one for each document."""
-        return [None] * len(self) if self._metadata is None else self._metadata.field(name).to_pylist()
-
-    def find_keys(self, digits: str) -> list[int]:
-        """The documents whose keys begin with these hexadecimal digits, at most 32."""
-        low, high = (int(digits.ljust(32, filler), 16).to_bytes(16, "big") for filler in ("0", "f"))
-        keys = self._key.buffers()[1].to_pybytes()
-        return [i for i in range(len(self)) if low <= keys[16 * i : 16 * i + 16] <= high]
-
-    def find_any(self, keys: Set[bytes]) -> list[int]:
-        """The documents whose keys are among these."""
-        mine = self._key.buffers()[1].to_pybytes()
-        return [i for i in range(len(self)) if mine[16 * i : 16 * i + 16] in keys]
-
-    def tokens(self, i: int) -> Ints:
-        """The token ids of document i, a view."""
-        return self.ids_T[self.offset_N1[i] : self.offset_N1[i + 1]]
-
-    def document(self, i: int) -> dict[str, Any]:
-        """All columns of document i: ids, start flags (unit_starts only if `has_units`), source, key and metadata (only
-        if the corpus has any)."""
-        start, stop = self.offset_N1[i : i + 2].tolist()
-        units = {"unit_starts": self.unit_starts(start, stop)} if self.has_units else {}
-        return {
-            "ids": self.tokens(i),
-            "word_starts": self.word_starts(start, stop),
-            "sentence_starts": self.sentence_starts(start, stop),
-            **units,
-            "source": self.source(i),
-            "key": self.key(i),
-            **({"metadata": self.metadata(i)} if self.fields else {}),
-        }
-
-
 @dataclass(frozen=True)
 class TokenStore:
     """One split of a finished corpus, open for reading."""
@@ -243,13 +119,19 @@ class TokenStore:
     stamps: tuple[Stamp, ...] = ()  # of each shard when it was opened
 
     @classmethod
-    def open(cls, folder: Path | str, split: str, verify: bool = True) -> "TokenStore":
+    def open(
+        cls, folder: Path | str, split: str, verify: bool = True, cache: CacheSettings | None = None
+    ) -> "TokenStore":
         """Open a split of the corpus in `folder`; BadInput names a shard that is missing, truncated or damaged.
 
         File sizes are always compared with the manifest. Hashes are compared when a process opens the split for the
         first time, unless `verify` is False.
+
+        `folder` may be the address of a corpus in a store, or a directory that links to one (remote_corpus.py). Then
+        shards are fetched into `cache`, or into that of the link, when they are read. Their hashes are compared when
+        they arrive.
         """
-        folder = Path(folder)
+        folder = link_into_cache(str(folder), cache or DEFAULT_CACHE) if is_address(folder) else Path(folder)
         manifest = Manifest.load(folder)
         infos = [info for info in manifest.shards if info.split == split]
         if not infos:
@@ -258,6 +140,9 @@ class TokenStore:
                 f"{AGAIN} from more text"
             )
         groups = tuple(manifest.mixture[name] for name in sorted(manifest.mixture)) if split == "train" else ()
+        if link := read_link(folder):
+            address, own_cache = link
+            return cls(folder, split, manifest, open_remote_shards(folder, infos, address, cache or own_cache), groups)
         stamps = tuple(
             _stamp(folder / info.name) for info in infos
         )  # before hashing, so that later changes are detected
@@ -274,6 +159,9 @@ class TokenStore:
         """
         if Manifest.load(self.folder).digest != self.manifest.digest:
             raise BadInput(f"{self.folder / FILE_NAME}: {_CHANGED}: it lists another corpus; {_RESTORE}")
+        if self.is_remote:
+            self._require_unchanged_copies(rank, world, only_stamps)
+            return
         infos = {info.name: info for info in self.manifest.shards}
         for number, (shard, stamp) in enumerate(zip(self.shards, self.stamps, strict=True)):
             info, now = infos[shard.path.name], _stamp(shard.path)
@@ -283,6 +171,17 @@ class TokenStore:
                 raise BadInput(f"{shard.path}: {_CHANGED}: it is missing; {_RESTORE}")
             if now[0] != info.bytes or xxh3_file(shard.path) != info.xxh3:
                 raise BadInput(f"{shard.path}: {_CHANGED}: its content differs; {_RESTORE}")
+
+    def _require_unchanged_copies(self, rank: int, world: int, only_stamps: bool) -> None:
+        """Compare the copies in the cache with the manifest, if there are any; their times say nothing."""
+        for number, shard in enumerate(self.shards):
+            if isinstance(shard, RemoteShard) and number % world == rank and not only_stamps:
+                shard.require_unchanged()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the shards are in a store, and fetched when they are read."""
+        return isinstance(self.shards[0], RemoteShard)
 
     @property
     def num_tokens(self) -> int:
@@ -320,17 +219,6 @@ def _check(path: Path, info: ShardInfo, verify: bool) -> None:
 def _hash_once(path: Path, size: int, mtime_ns: int) -> str:
     """xxh3 of a file, computed again only if its size or modification time has changed."""
     return xxh3_file(path)
-
-
-def _as_ints(array: pa.Array) -> Ints:
-    """A view of an Arrow array of integers without nulls, by DLPack: `to_numpy` imports pandas, which takes 0.3 s."""
-    return cast(Ints, np.from_dlpack(array))
-
-
-def _flags(column: pa.BooleanArray, start: int, stop: int) -> Bools:
-    """The flags [start, stop) of a bit column, least significant bit first, as bool."""
-    packed = np.frombuffer(column.buffers()[1], np.uint8)[start // 8 : (stop + 7) // 8]
-    return np.unpackbits(packed, bitorder="little")[start % 8 :][: stop - start].view(np.bool_)
 
 
 def _index_type(count: int) -> pa.DataType:

@@ -47,7 +47,11 @@ class Loader:
 
     def at(self, step: int) -> list[Batch]:
         """This worker's micro-batches of a step; steps are counted from 0 over all phases."""
-        phase, positions = self.phase_of(step), self.positions(step)
+        phase = self.phase_of(step)
+        for length, rows in self.rows_by_length.items():
+            if length != phase.seq_length:
+                rows.release_shards()
+        positions = self.positions(step)
         if phase.batch_unit == "token" or not self.is_ordered:
             return self.batches(phase.seq_length, positions)
         batches = self._stream_batches(phase.seq_length, positions, phase.global_batch_size)
@@ -98,14 +102,20 @@ class Loader:
     def prepare(self, start: int, stop: int) -> None:
         """Load the kernels that make batches, if these steps have enough sequences; forked processes have them, too."""
         sequences = dict.fromkeys(self.rows_by_length, 0)
+        positions = dict[int, int]()  # of the first sequence of each length
         first = 0
         for phase in self.phases:
-            steps = len(range(max(start, first), min(stop, first + phase.steps)))
-            sequences[phase.seq_length] += steps * phase.global_batch_size // self.world
+            steps = range(max(start, first), min(stop, first + phase.steps))
+            if steps:
+                positions.setdefault(phase.seq_length, self.place_of(steps[0])[1])
+            sequences[phase.seq_length] += len(steps) * phase.global_batch_size // self.world
             first += phase.steps
         for length, count in sequences.items():
             if count >= WORTH_KERNELS:
-                self.rows_by_length[length].load_kernels()
+                self.rows_by_length[length].load_kernels(positions[length])
+        if self.machine.dataloader_num_workers:  # only these processes read shards from here on
+            for rows in self.rows_by_length.values():
+                rows.release_shards()
 
     def phase_of(self, step: int) -> Phase:
         return self.place_of(step)[0]
@@ -267,7 +277,7 @@ def open_validation(run: Run, rank: int, world: int) -> Loader | None:
 
 
 def _open(run: Run, split: str, rank: int, world: int) -> Loader:
-    store = TokenStore.open(run.corpus, split)
+    store = TokenStore.open(run.corpus, split, cache=run.engine.shard_cache)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
     if vocab.size > run.vocab_size:
         raise BadInput(
@@ -284,10 +294,33 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
         }
     else:
         rows_by_length = {length: ExampleDataset(store, vocab, run.sampling, length) for length in lengths}
+    if store.is_remote:
+        _require_room(run, split, rows_by_length, world)
     shapes = dict[int, MicroBatchShape]()
     if fixes_shapes(run.engine, world):
         shapes = choose_shapes(run.phases, rows_by_length, run.engine.micro_tokens)
     return Loader(rows_by_length, run.phases, run.engine, vocab.pad or 0, rank, world, shapes)
+
+
+def _require_room(run: Run, split: str, rows_by_length: Mapping[int, ExampleDataset], world: int) -> None:
+    """Raise BadInput if the shard cache cannot hold what the batches of a split read at a time, and what validation
+    reads."""
+    limit = run.engine.shard_cache.limit_bytes
+    infos = Manifest.load(run.corpus).shards
+    others = sum(info.bytes for info in infos if info.split == "validation" and split == "train" and run.eval_every)
+    for phase in run.phases:
+        rows_by_length[phase.seq_length].require_room(count_tokens_in_use(run, phase, world), limit, others)
+
+
+def count_tokens_in_use(run: Run, phase: Phase, world: int) -> int:
+    """The tokens of all steps whose batches may be in the making at once, on one machine.
+
+    A process of a loader makes two batches ahead, and may still have mapped the shards of its last batch. Without such
+    processes, a worker may begin a step while others finish the step before.
+    """
+    processes = run.engine.dataloader_num_workers
+    steps = 3 * processes + 1 if processes else min(world, 2)
+    return steps * phase.global_batch_size * phase.seq_length
 
 
 def fixes_shapes(machine: EngineSettings, world: int) -> bool:

@@ -53,12 +53,20 @@ class Data:
     mixture: dict[str, float] = key(
         default_factory=dict, doc="Weights of the corpus's groups, by group; {}: the weights of the corpus file."
     )
+    # With a corpus in an object store, the machine needs room for two windows only.
+    shuffle_window_shards: int = key(
+        default=0, doc="Number of shards whose sequences are shuffled together; 0: all shards."
+    )
 
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:
         require(self.static_masks >= 0, "data.static_masks", self.static_masks, "a number of at least 0")
         require_weights("data.mixture", self.mixture)
+        window = self.shuffle_window_shards
+        require(window >= 0, "data.shuffle_window_shards", window, "a number of at least 0")
+        is_ordered = window > 0 and self.packing.ordered
+        require(not is_ordered, "data.shuffle_window_shards", window, "0, because these sequences are not shuffled")
 
 
 @spec
@@ -164,6 +172,7 @@ class Recipe:
             objective=self.objective,
             seed=self.seed,
             static_masks=self.data.static_masks,
+            shuffle_window_shards=self.data.shuffle_window_shards,
         )
 
     @property
@@ -188,6 +197,8 @@ class Recipe:
         for part in (values["data"], *values["phases"]):
             if not part["mixture"]:
                 del part["mixture"]
+        if not values["data"]["shuffle_window_shards"]:  # runs of earlier versions have the same hash
+            del values["data"]["shuffle_window_shards"]
         return values
 
     @property

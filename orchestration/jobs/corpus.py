@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 def corpus(job: Job | CorpusJob, beam_args: Sequence[str], report: Report, with_card: bool = False) -> Manifest:
     """Build the missing parts of the job's corpus in an MLflow run, and return its manifest.
 
+    If the job names a finished corpus of an object store, only its manifest and vocabulary are fetched, without a run.
     Beam gets the runner and the options of the cluster, then `beam_args`; the last value of an option counts. Raises
     BadInput for unknown options before anything starts. `with_card` writes the data card beside the shards and stores
     it in the run.
@@ -32,6 +33,11 @@ def corpus(job: Job | CorpusJob, beam_args: Sequence[str], report: Report, with_
     folder = job.plan.corpus.folder
     if job.plan.corpus.state == "done" and not with_card:
         return Manifest.load(folder)
+    if isinstance(job, Job) and job.linked:
+        if with_card:
+            raise BadInput(f"--data-card: {job.linked.address} is a finished corpus; make its card where it was made")
+        with environment.apply(job.cluster.env), hold_lock(folder, JOB):
+            return job.linked.build(job.plan.corpus, job.cluster.engine.shard_cache)
     arguments = arguments_of(job, beam_args)
     with environment.apply(job.cluster.env) as env, hold_lock(folder, JOB):
         _warn_of_local_variables(job.cluster.beam, env)

@@ -30,6 +30,7 @@ from orchestration.config import (
 from orchestration.jobs import downstream, held_out, initial_weights, stages
 from orchestration.jobs.epoch_length import count_batches, estimate_batches
 from orchestration.jobs.job_flags import JobFlags, flags_of_run
+from orchestration.jobs.linked_corpus import LinkedCorpus, find_linked
 from orchestration.jobs.run_names import match_run, refuse_lost_run
 from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, list_unread_files, plan_splits, recognise, recognise_reference
@@ -63,6 +64,7 @@ class Job:
     of_run: Path | None = None  # the directory of the run that the flags named
     declared: Recipe | None = None  # the recipe before its epochs were converted to steps; None: it has steps only
     has_estimated_steps: bool = False  # whether these steps are estimates, because the corpus does not exist yet
+    linked: LinkedCorpus | None = None  # the finished corpus that --data names, instead of a text
     inputs: str = ""  # the fingerprint of the text, if it was computed for another job; listing the files takes time
 
     @property
@@ -74,6 +76,8 @@ class Job:
     def source_notes(self) -> list[str]:
         """How each source is read, which files of its directory are not read (`KIND:PATH` changes that), and what is
         held out."""
+        if self.linked:
+            return [self.linked.describe(), *self.notes]
         lines = [*(source.describe() for source in self.corpus.sources), *list_unread_files(self.corpus.sources)]
         return [
             *lines,
@@ -96,7 +100,8 @@ class Job:
 
         The number of documents is estimated from a sample, before cleaning and deduplication.
         """
-        if self.plan.corpus.state == "done" or not held_out.select_held_out_tasks(self.recipe.eval_tasks):
+        is_made = self.linked or self.plan.corpus.state == "done"
+        if is_made or not held_out.select_held_out_tasks(self.recipe.eval_tasks):
             return []
         num = about_how_many(self.corpus.sources, self.corpus.clean.min_chars, self.corpus.clean.max_chars)
         return held_out.warn_of_few_documents(self.corpus, num, self.recipe.eval_tasks, self.own_text)
@@ -135,8 +140,11 @@ class Job:
     @cached_property
     def plan(self) -> stages.JobPlan:
         """The stages of this job. Raises BadInput if its text is not specified or does not exist."""
-        require_text(self.corpus)
-        plan = stages.plan(self.recipe, self.corpus, self.inputs or inputs_of(self.corpus), self.out)
+        if self.linked:
+            plan = stages.plan_linked(self.recipe, self.linked.plan(self.out), self.out)
+        else:
+            require_text(self.corpus)
+            plan = stages.plan(self.recipe, self.corpus, self.inputs or inputs_of(self.corpus), self.out)
         if self.of_run and plan.run.folder.resolve() != self.of_run.resolve():
             changed = next((keys for folder, keys in plan.run.find_others() if folder.name == self.of_run.name), [])
             what = f" ({', '.join(changed[:4])})" if changed else ""
@@ -201,12 +209,16 @@ def open_job(flags: JobFlags) -> Job:
     recipe, cluster = load(flags.recipe, of_recipe, flags.scale, with_epochs=True), cluster_of(flags)
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
-    corpus = held_out.with_split_ratios(
-        _corpus(flags.data, default, flags.holdout_ratio is not None), flags.holdout_ratio, own
-    )
+    if linked := find_linked(flags.data, flags.holdout_ratio):
+        linked.require_tokenizer(flags.recipe, recipe.data.tokenizer)
+        corpus = replace(default, name=linked.manifest.name, sources=(), mixture=())
+    else:
+        corpus = held_out.with_split_ratios(
+            _corpus(flags.data, default, flags.holdout_ratio is not None), flags.holdout_ratio, own
+        )
     declared, has_estimated_steps = (recipe if has_epochs(recipe) else None), False
     if declared:
-        recipe, has_estimated_steps = _resolve(declared, corpus, flags.output_dir)
+        recipe, has_estimated_steps = _resolve(declared, corpus, flags.output_dir, linked)
         notes += describe_epochs(declared, recipe, has_estimated_steps)
         whole = load(flags.recipe, without_epochs(of_recipe), flags.scale, with_epochs=True)
         if not has_epochs(whole) and len(whole.phases) == len(recipe.phases):
@@ -224,13 +236,14 @@ def open_job(flags: JobFlags) -> Job:
         describe_blends(recipe, corpus)
     except BadInput as error:
         raise BadInput(f"{flags.recipe}: {error}") from None
-    unweighted = default.mixture and not corpus.mixture and flags.data
+    unweighted = default.mixture and not corpus.mixture and flags.data and not linked
     of_mixture = (f"mixture: none, so the weights of {default.name} are not used{_of_each_group(default.mixture)}",)
     if recipe.init_checkpoint:
         initial_weights.require_weights(recipe.init_checkpoint)
     start = str(Path(recipe.init_checkpoint).absolute()) if recipe.init_checkpoint else ""
     recipe = replace(recipe, data=replace(recipe.data, corpus=corpus.name), init_checkpoint=start)
-    require_whitespace(flags.recipe, corpus, recipe.data.tokenizer)
+    if not linked:
+        require_whitespace(flags.recipe, corpus, recipe.data.tokenizer)
     problems = check(recipe, cluster)
     if has_estimated_steps:  # checked again when the corpus exists
         early = list(check_schedules(recipe))
@@ -256,14 +269,19 @@ def open_job(flags: JobFlags) -> Job:
         of_run=of_run,
         declared=declared,
         has_estimated_steps=has_estimated_steps,
+        linked=linked,
     )
 
 
-def _resolve(declared: Recipe, corpus: Corpus, out: Path) -> tuple[Recipe, bool]:
+def _resolve(declared: Recipe, corpus: Corpus, out: Path, linked: LinkedCorpus | None) -> tuple[Recipe, bool]:
     """The recipe with steps instead of epochs, and whether these are estimates, because the corpus is not built.
 
     Raises BadInput if the corpus has no text.
     """
+    if linked:
+        if (stage := linked.plan(out)).state != "done":
+            return resolve_epochs(declared, linked.estimate_batches), True
+        return resolve_epochs(declared, partial(count_batches, stage.folder, declared)), False
     if not corpus.sources:
         raise BadInput(
             f"invalid phases: got epochs, expected steps, because the text of corpus {corpus.name} is not known; name "

@@ -167,9 +167,18 @@ class CorpusPlan(NamedTuple):
 def plan(recipe: Recipe, corpus: Corpus, inputs: str, out: Path) -> JobPlan:
     """The stages of `recipe` on `corpus` below the directory `out`; `inputs` is the fingerprint of the text."""
     made = plan_corpus(recipe.data.tokenizer, corpus, plan_text(corpus, inputs, out), out)
+    return JobPlan(*made, _plan_run(recipe, made.corpus, out))
+
+
+def plan_linked(recipe: Recipe, corpus: JobStage, out: Path) -> JobPlan:
+    """The stages of `recipe` on a finished corpus of an object store: the first three are the directory of its link."""
+    return JobPlan(corpus, corpus, corpus, _plan_run(recipe, corpus, out))
+
+
+def _plan_run(recipe: Recipe, corpus: JobStage, out: Path) -> JobStage:
     of_run = part_code.compute_digests(recipe.sampling, recipe.losses, recipe.model, recipe.optimizer)
-    causes = {"recipe": _plain(recipe.science), "corpus": made.corpus.hash}
-    return JobPlan(*made, JobStage("run", out / "runs", recipe.name, causes, of_run))
+    causes = {"recipe": _plain(recipe.science), "corpus": corpus.hash}
+    return JobStage("run", out / "runs", recipe.name, causes, of_run)
 
 
 def plan_text(corpus: Corpus, inputs: str, out: Path) -> JobStage:
@@ -217,7 +226,9 @@ def rows(recipe: Recipe, corpus: JobStage, out: Path) -> dict[int, JobStage]:
             f"corpus {corpus.label} is a mixture, and static training sequences ignore its weights; leave "
             "--materialize out, or use a corpus file without `mixture`"
         )
-    causes = {"corpus": corpus.hash, "sampling": _plain(asdict(recipe.sampling))}
+    sampling = _plain(asdict(recipe.sampling))
+    del sampling["shuffle_window_shards"]  # changes the order of sequences, not their content
+    causes = {"corpus": corpus.hash, "sampling": sampling}
     code = part_code.compute_digests(recipe.sampling)
     return {
         length: JobStage("rows", out / "rows", f"{recipe.name}_{length}", causes | {"length": length}, code)

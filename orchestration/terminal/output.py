@@ -73,13 +73,14 @@ def show_wait(what: str) -> Iterator[threading.Thread]:
 
 def announce(stages: Sequence["JobStage"], notes: Iterable[str] = ()) -> None:
     """Print notes about the text, then for each stage whether it runs or is skipped, and the changes since it ran."""
-    for line in (*notes, *(line for stage in stages for line in stage.describe())):
+    lines = [*notes, *(line for stage in stages for line in stage.describe())]
+    for line in dict.fromkeys(lines):  # one directory is several stages if --data names a finished corpus
         print(line, file=sys.stderr)
 
 
 def print_plan(stages: Sequence["JobStage"], command: str) -> CommandResult:
     """The result of a dry run: the stages that are not done."""
-    due = [stage.name for stage in stages if stage.state != "done"]
+    due = dict.fromkeys(stage.name for stage in stages if stage.state != "done")
     values = {stage.name: {"folder": str(stage.folder), "state": stage.state} for stage in stages}
     return CommandResult(
         (Text(f"would do: {', '.join(due) or 'nothing, all stages are done'}"),), {"stages": values}, (command,)

@@ -7,7 +7,6 @@ import hashlib
 import io
 import lzma
 import os
-import re
 import stat
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from pipeline.readers.companions import find_companions
 from pipeline.readers.walk import facts_of, require_file, walk
 from preprocessing.encodings import LOST, wide
 from preprocessing.errors import BadInput
+from preprocessing.object_store import brief, open_store
 from preprocessing.stand_ins import require_itself
 
 COMPRESSED: Final = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".xz": "xz"}
@@ -59,8 +59,6 @@ BYTE_ORDER_MARK: Final = codecs.BOM_UTF8  # UTF-8 does not need it, but some fil
 _ORDERS: Final = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")  # byte order marks
 _UNMARKED: Final = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # byte order if the file has no byte order mark
 _TAR_MARK: Final = 257  # position of the signature in a .tar
-# how fsspec names a missing package
-_PACKAGE: Final = re.compile(r"[Ii]nstall ([\w-]+) to|requires \"?([\w-]+)\"? to be installed")
 # Keys that different stores use for the version of a file.
 _VERSIONS: Final = {"etag", "checksum", "generation", "mtime", "modified", "lastmodified", "created"}
 
@@ -176,7 +174,7 @@ def _expand_archive(label: str, path: Path) -> Iterator[InputFile]:
 
 def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     """Like `_find_local`, through fsspec. Its file systems raise errors of any class."""
-    store, inside = _store(path)
+    store, inside = open_store(path)
     try:
         if glob.has_magic(inside):
             top = "/".join(_until(tuple(inside.split("/")), glob.has_magic))
@@ -197,7 +195,7 @@ def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file or directory; check the URL") from None
     except Exception as error:  # the file systems of fsspec have no common class of errors
-        raise BadInput(f"{path}: {_brief(error)}; check the URL and the credentials in the environment") from None
+        raise BadInput(f"{path}: {brief(error)}; check the URL and the credentials in the environment") from None
     if not found:
         raise BadInput(f"{path}: no file matches; check the pattern")
     for name, facts in found.items():
@@ -205,40 +203,6 @@ def _find_remote(path: str, endings: tuple[str, ...]) -> Iterator[InputFile]:
         if facts.get("size") is None:
             raise BadInput(f"{url}: the store does not report the file size; copy the file to a local disk")
         yield InputFile(label, url, int(facts["size"]), _version(facts))
-
-
-def _store(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL and the path inside of it."""
-    import fsspec  # takes 80 ms, which local paths do not need
-
-    try:
-        return fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise BadInput(f"{url}: {_explain_missing_package(error)}, or copy the files to a local disk") from None
-    except ValueError as error:
-        known = "file, memory, http, s3, gs and the others of fsspec"
-        raise BadInput(f"{url}: {_brief(error)}; use one of the protocols {known}") from None
-    except Exception as error:  # the file systems of fsspec have no common class of errors
-        raise BadInput(f"{url}: {_brief(error)}; check the URL and the credentials in the environment") from None
-
-
-def _explain_missing_package(error: ImportError) -> str:
-    """The package that fsspec needs for a store, and how to install it. Only the text of the error names it.
-
-    >>> _explain_missing_package(ImportError("Install s3fs to access S3"))
-    'the package s3fs is missing; run `pip install s3fs`'
-    >>> _explain_missing_package(ImportError("no libhdfs"))
-    'no libhdfs; install what is missing'
-    """
-    found = _PACKAGE.search(str(error))
-    if not found:
-        return f"{_brief(error)}; install what is missing"
-    package = found[1] or found[2]
-    return f"the package {package} is missing; run `pip install {package}`"
-
-
-def _brief(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _version(facts: dict[str, Any]) -> int:
@@ -323,7 +287,7 @@ def open_stored(path: str) -> io.BufferedReader:
         return zip_archive.open_member(path)
     if not is_url(path):
         return open(path, "rb")
-    store, inside = _store(path)
+    store, inside = open_store(path)
     with _explain_refusal(path):
         return io.BufferedReader(store.open(inside, "rb"), _BLOCK)
 

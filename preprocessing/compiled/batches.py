@@ -45,7 +45,9 @@ class KernelBatches:
     ) -> None:
         most = sampling.objective.raw_length(length, sampling.masking)
         self._plans, self._sampling, self._vocab = plans, sampling, vocab
-        self._lines, self._kept = make_lines([line for lines in plans.lines for line in lines])
+        self._all_lines = [line for lines in plans.lines for line in lines]
+        self._opened = frozenset[int]() if plans.store.is_remote else frozenset(range(len(self._all_lines)))
+        self._lines, self._kept = make_lines(self._all_lines, self._opened)
         self._first_lines = np.cumsum([0, *map(len, plans.lines)])
         self._plan_tables: list[tuple[EpochPlans, Plans, list[np.ndarray]]] = []
         bits = rng.key(sampling.seed, "masking").bits
@@ -67,10 +69,18 @@ class KernelBatches:
     def _make(self, address_B2: Ints) -> Batch:
         epoch_B, sample_B = np.ascontiguousarray(address_B2.T)
         number_B, group_B = np.divmod(sample_B, len(self._plans.groups))
+        found = self._find(group_B, epoch_B, number_B)
+        self._open_lines(found.line_B)
         turn_B = epoch_B % self._sampling.static_masks if self._sampling.static_masks else epoch_B
-        rows = self._pack(self._find(group_B, epoch_B, number_B))
+        rows = self._pack(found)
         states = make_states(self._key, turn_B, sample_B)
         return self._apply(rows, self._mask(rows, states), states)
+
+    def _open_lines(self, line_B: Ints) -> None:
+        """Add the addresses of these lines to the table, if their shards are in a store and were not opened yet."""
+        if len(self._opened) < len(self._all_lines) and not self._opened >= (lines := set(line_B.tolist())):
+            self._opened |= lines
+            self._lines, self._kept = make_lines(self._all_lines, self._opened)
 
     def _find(self, group_B: Ints, epoch_B: Ints, number_B: Ints) -> _Found:
         """The places of sequences that may belong to several groups and epochs."""

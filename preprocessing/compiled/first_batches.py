@@ -57,6 +57,10 @@ class CheckedBatches:
     def __reduce__(self) -> tuple[type["CheckedBatches"], tuple[Any, ...]]:
         return CheckedBatches, (self._open, self._oracle)  # addresses in memory are those of this process
 
+    def close(self) -> None:
+        """Forget all addresses of the text; the next batch makes new tables."""
+        self._compiled = None
+
     def make(self, address_B2: Addresses) -> Batch | None:
         """The unpadded batch of the sequences at these addresses, or None if numpy must make it."""
         if self._has_failed:

@@ -4,7 +4,7 @@ Addresses are valid in the process that made them and in its forks, as long as t
 its arrays, and no table is pickled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,14 +44,20 @@ class Plans(NamedTuple):
     num_pieces_K: Ints
 
 
-def make_lines(lines: Sequence[Shard]) -> tuple[Lines, list[np.ndarray]]:
-    """The table of these lines, and the arrays that it points to."""
+def make_lines(lines: Sequence[Shard], wanted: Collection[int] | None = None) -> tuple[Lines, list[np.ndarray]]:
+    """The table of these lines, and the arrays that it points to.
+
+    With `wanted`, only the lines with these numbers are opened. All others have no addresses.
+    """
     kept, first, rows = list[np.ndarray](), [0], list[tuple[int, ...]]()
     addresses = dict[int, tuple[int, ...]]()  # a shard may belong to several pools
-    for line in lines:
+    for number, line in enumerate(lines):
         shards: Sequence[Shard] = getattr(line, "shards", (line,))
         begins: Sequence[int] = line.begin_K[:-1].tolist() if hasattr(line, "begin_K") else (0,)
         for shard, begin in zip(shards, begins, strict=True):
+            if wanted is not None and number not in wanted:
+                rows.append((begin, 0, 2, 0, 0))
+                continue
             if id(shard) not in addresses:
                 arrays = [shard.ids_T, shard.word_start_bits, shard.sentence_start_bits]
                 arrays = [np.ascontiguousarray(array) for array in arrays]

@@ -74,6 +74,7 @@ class ToyStore:
     split: str = "train"
     manifest: dict = field(default_factory=dict)
     groups: tuple[MixtureGroupStats, ...] = ()
+    is_remote: bool = False
 
 
 def shard(documents: list[list[int]], word_every: int = 1) -> ToyShard:

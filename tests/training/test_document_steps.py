@@ -71,7 +71,7 @@ MIXTURE = replace(
 def loader_of(
     packing: Packing, parts: dict[str, Any], phases: tuple[Phase, ...], store: ToyStore, static_masks: int = 0
 ) -> Loader:
-    spec = ExampleSpec(packing=packing, **parts, seed=3, static_masks=static_masks)
+    spec = ExampleSpec(packing=packing, **{"seed": 3, "static_masks": static_masks, **parts})
     lengths = {phase.seq_length for phase in phases}
     rows = {
         length: ExampleDataset(
@@ -110,6 +110,7 @@ CASES: list[tuple[str, Packing, dict[str, Any], tuple[Phase, ...], ToyStore, int
     ("streams", Stream(), GPT, PHASES, TEXT, 0),
     ("curriculum", SegmentPair(negatives="random"), BERT, CURRICULUM, MIXTURE, 0),
     ("best fit", BestFit(), GPT, PHASES, TEXT, 0),
+    ("windows", Contiguous(unit="sentence"), BERT | {"shuffle_window_shards": 2}, FULL, TEXT, 0),
 ]
 SLOW: list[Any] = [
     ("tokens, one document", Contiguous(unit="token", cross_documents=False), BERT, PHASES, TEXT, 0),

@@ -1,10 +1,12 @@
 """Phases of a recipe, and engine settings of a cluster file. This module does not import torch."""
 
 import math
+import os
 from typing import Any, ClassVar, Final, Literal
 
 from preprocessing.blends import require_weights
 from preprocessing.folders import is_address
+from preprocessing.shard_cache import DEFAULT_GB, GIGABYTE, CacheSettings
 from preprocessing.spec import ScaleOverrides, key, require, spec
 from training.specs.deepspeed_keys import check_effect, check_further
 
@@ -104,6 +106,11 @@ class EngineSettings:
     dataloader_num_workers: int = key(
         default=0, doc="Processes per worker that prepare batches; 0: the training process."
     )
+    # For a corpus in an object store. All workers of a machine share the directory.
+    shard_cache_dir: str = key(
+        default="", doc="Local directory for shards of a corpus in a store; empty: the user's cache directory."
+    )
+    shard_cache_gb: float = key(default=DEFAULT_GB, doc="Most gigabytes of shards that this directory may hold.")
     torch_compile: Literal["auto", True, False] = key(
         default="auto", doc="Whether torch.compile compiles the blocks; auto: on a single GPU, with fixed shapes."
     )
@@ -156,6 +163,10 @@ class EngineSettings:
             self.init_timeout_seconds,
             "at least 1 second",
         )
+        is_bound = 0 < self.shard_cache_gb < math.inf
+        require(is_bound, "shard_cache_gb", self.shard_cache_gb, "a number of gigabytes above 0")
+        is_local = not self.shard_cache_dir or os.path.isabs(self.shard_cache_dir)
+        require(is_local, "shard_cache_dir", self.shard_cache_dir, "an absolute path on a local disk, or empty")
         require(self.cpu_threads >= 1, "cpu_threads", self.cpu_threads, "a number of at least 1")
         require(
             self.tensor_parallel_size >= 1,
@@ -247,6 +258,11 @@ class EngineSettings:
     def micro_tokens(self) -> int:
         """`micro_batch_tokens` as a number; instead of `auto`, that of evaluations and of fine-tuning."""
         return AUTO_TOKENS[self.device] if self.micro_batch_tokens == "auto" else self.micro_batch_tokens
+
+    @property
+    def shard_cache(self) -> CacheSettings:
+        """The cache for shards of a corpus in a store."""
+        return CacheSettings(self.shard_cache_dir, int(self.shard_cache_gb * GIGABYTE))
 
     def is_alone(self, workers: int) -> bool:
         """Whether a run with this number of workers is one process without DeepSpeed.

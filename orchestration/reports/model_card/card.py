@@ -16,7 +16,7 @@ from typing import Any, Final
 from orchestration.config import SCALES, flatten, list_names, load
 from orchestration.reports.saved_scores import load_finished_scores, select_final_scores
 from orchestration.reports.score_table import format_value, guesses, name_score, p_value, scale_value, score_of
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import parse_json, read_object
 from preprocessing.manifest import FILE_NAME, Manifest
 from preprocessing.shards import TokenStore
@@ -308,7 +308,7 @@ def _corpus(folder: Path) -> tuple[Manifest | None, dict[str, float]]:
     manifest = Manifest.load(folder)
     try:
         return manifest, _languages(TokenStore.open(folder, "train"))
-    except BadInput:
+    except (BadInput, ResourceError):  # also if the shards are in a store that does not answer
         return manifest, {}
 
 

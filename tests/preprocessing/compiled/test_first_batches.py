@@ -111,7 +111,7 @@ def test_only_a_loader_of_many_sequences_loads_kernels() -> None:
     (made,) = loader.rows_by_length.values()
     loaded: list[ExampleDataset] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExampleDataset, "load_kernels", lambda rows: loaded.append(rows))
+        patch.setattr(ExampleDataset, "load_kernels", lambda rows, position: loaded.append(rows))
         loader.prepare(0, 10)
         assert loaded == []
         long = replace(loader, phases=[replace(loader.phases[0], steps=WORTH_KERNELS)])

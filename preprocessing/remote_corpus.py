@@ -1,0 +1,98 @@
+"""A corpus whose shards are in an object store: a local directory with its manifest, its vocabulary and its address.
+
+All of Sesame reads such a directory like a corpus of this machine. Only the shards are fetched when they are read.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from preprocessing.dropped import DROPPED
+from preprocessing.errors import BadInput
+from preprocessing.files import of_kind, parse_json, read_object, write_atomic
+from preprocessing.manifest import FILE_NAME, Manifest, ShardInfo
+from preprocessing.object_store import hide_login, list_files, read_file, read_if_exists
+from preprocessing.remote_shard import RemoteShard
+from preprocessing.shard import Shard
+from preprocessing.shard_cache import CacheSettings
+
+DEFAULT_CACHE: Final = CacheSettings()
+REMOTE: Final = "remote.json"  # file with the address of the shards
+_VOCAB: Final = "vocab"
+
+
+def is_remote_corpus(address: str) -> bool:
+    """Whether a store has a finished corpus at this address."""
+    content = read_if_exists(_join(address, FILE_NAME))
+    try:
+        return content is not None and {"schema_version", "shards"} <= parse_json(content).keys()
+    except (ValueError, AttributeError):  # a server that answers every request with a page
+        return False
+
+
+def fetch_manifest(address: str) -> tuple[Manifest, bytes]:
+    """The manifest of a corpus in a store, and its file. Raises BadInput if it is missing or damaged."""
+    url = _join(address, FILE_NAME)
+    content = read_file(url)
+    return Manifest.parse(content, hide_login(url)), content
+
+
+def link_corpus(address: str, folder: Path, cache: CacheSettings = DEFAULT_CACHE) -> Manifest:
+    """Make `folder` a directory of the corpus at `address`: all of it except the shards.
+
+    Commands that name no other cache use `cache` for its shards.
+    The manifest is written last. A login in the address is refused, because the address is stored.
+    """
+    if hide_login(address) != address:
+        raise BadInput(f"{hide_login(address)}: contains a login; give credentials in the environment")
+    manifest, content = fetch_manifest(address)
+    for name in list_files(_join(address, _VOCAB)):
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise BadInput(f"{address}: invalid file name in its vocabulary: {name}")
+        write_atomic(folder / _VOCAB / name, read_file(_join(address, _VOCAB, name)))
+    if (sample := read_if_exists(_join(address, DROPPED))) is not None:
+        write_atomic(folder / DROPPED, sample)
+    write_atomic(folder / REMOTE, json.dumps({"address": address, "cache": asdict(cache)}, indent=1).encode() + b"\n")
+    write_atomic(folder / FILE_NAME, content)
+    return manifest
+
+
+def link_into_cache(address: str, cache: CacheSettings) -> Path:
+    """A directory of the corpus at `address` in the cache, named by address and content of its manifest."""
+    _, content = fetch_manifest(address)
+    digest = hashlib.sha256(address.encode() + b"\n" + content).hexdigest()[:16]
+    folder = cache.directory / "corpora" / digest
+    if not (folder / FILE_NAME).is_file():
+        link_corpus(address, folder, cache)
+    return folder
+
+
+def read_link(folder: Path) -> tuple[str, CacheSettings] | None:
+    """The address of the shards of a corpus directory, and their cache; None if they are in the directory."""
+    path, remedy = folder / REMOTE, "delete the directory, and repeat `sesame corpus`"
+    if not path.is_file():
+        return None
+    value = read_object(path, remedy, address=str, cache=dict)
+    with of_kind(path, remedy):
+        return value["address"], CacheSettings(**value["cache"])
+
+
+def open_remote_shards(
+    folder: Path, infos: Sequence[ShardInfo], address: str, cache: CacheSettings
+) -> tuple[Shard, ...]:
+    """The shards of a split, of which none is fetched yet."""
+    shards = tuple(RemoteShard(folder / info.name, info, _join(address, info.name), cache) for info in infos)
+    for shard in shards:
+        shard.siblings = shards
+    return shards
+
+
+def _join(address: str, *names: str) -> str:
+    """
+    >>> _join("s3://bucket/wiki/", "vocab", "a.json")
+    's3://bucket/wiki/vocab/a.json'
+    """
+    return "/".join([address.rstrip("/"), *names])
