@@ -72,7 +72,7 @@ def disk_bytes(cache: CacheSettings) -> int:
     total = 0
     for path in cache.directory.iterdir():
         with suppress(FileNotFoundError):  # another thread has renamed it meanwhile
-            total += path.stat().st_size
+            total += path.stat().st_size if path.is_file() else 0
     return total
 
 
