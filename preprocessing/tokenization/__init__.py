@@ -39,6 +39,7 @@ from preprocessing.tokenization.template import (
     with_template,
 )
 from preprocessing.tokenization.training import train, vocab_from_file
+from preprocessing.tokenization.training_kernels import compile_training_kernels
 from preprocessing.tokenization.vocab import EncoderTrial, Vocab
 from preprocessing.tokenization.word_level import SingleBytes, WordLevel
 from preprocessing.tokenization.wordpiece import WordPiece
@@ -67,6 +68,7 @@ __all__ = [
     "WordLevel",
     "WordPiece",
     "add_frame",
+    "compile_training_kernels",
     "describe_stripped_marks",
     "display_piece",
     "display_text",
