@@ -26,6 +26,7 @@ from preprocessing.tokenization.document_encoder import EncodedDocument
 from preprocessing.tokenization.folder import of_folder
 from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, add_frame, with_open_sentinels
 from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
+from preprocessing.tokenization.parity import NUM_STRINGS
 from preprocessing.tokenization.part import TokenizerPart, too_small
 from preprocessing.tokenization.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.tokenization.specs import KINDS, TokenizerSpec, table_rows
@@ -48,6 +49,7 @@ __all__ = [
     "ENDED",
     "INSERTS",
     "KINDS",
+    "NUM_STRINGS",
     "PLAIN",
     "SPACE_SIGN",
     "SPECIAL",
