@@ -8,7 +8,6 @@ each process compiles again what it does not find.
 import gc
 import hashlib
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -117,7 +116,7 @@ class _CacheFile(IndexDataCacheFile):
         self._save_index(found)
 
     def _hash(self, key: Any) -> str:
-        return hashlib.sha256(self._source_stamp + pickle.dumps(key)).hexdigest()[:16]
+        return hashlib.sha256(self._source_stamp + repr(key).encode()).hexdigest()[:16]
 
 
 class _AnyLocator(InTreeCacheLocator):
