@@ -13,6 +13,7 @@ with `--progress plain`. On a busy machine, CPU seconds compare better than seco
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -67,7 +68,7 @@ def measure(checkout: Path, words: list[str]) -> dict[str, Any]:
     sampler.start()
     for line in process.stdout or ():
         lines.append(line)
-        stage = next((each for each in STAGES if line.startswith((f"{each}:", f"{each} ..."))), "")
+        stage = next((each for each in STAGES if re.match(rf"{each}( \.\.\.|: (?!to do))", line)), "")
         if stage:
             stages.setdefault(stage, round(time.perf_counter() - began_s, 2))
     process.wait()
