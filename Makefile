@@ -54,6 +54,8 @@ $(READY): pyproject.toml constraints.txt
 	@python -m pip install --quiet --disable-pip-version-check --no-compile --use-pep517 -e '.[pipeline,training,orchestration,fast,dev,docs]' -c constraints.txt
 	@echo "setup: compiling them to bytecode (about a minute)"
 	@python -W ignore::SyntaxWarning -m compileall -qq -j 0 $(VENV)/lib preprocessing pipeline training orchestration sesame.py || true # some packages have test files with invalid syntax
+	@echo "setup: compiling kernels (half a minute)"
+	@python -m orchestration.compile_kernels >/dev/null || echo "setup: kernels are not compiled; the first jobs compile theirs" >&2
 	@touch $@
 
 # One process per core, at most four. Tests of one module run in one process, because they share costly fixtures. Pytest

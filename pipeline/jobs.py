@@ -12,9 +12,10 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import reduce
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
@@ -87,9 +88,9 @@ def train_vocab(
     made_from = {"text": texts.hash, "spec": wanted, "sample_mb": sample_mb, "tokenizers": version("tokenizers")}
     with lock_directory(out, need=1 << 20):
         try:
-            if not spec.path and json.loads((out / _MADE_FROM).read_bytes()) == made_from:
+            if not spec.path and made_from.items() <= json.loads((out / _MADE_FROM).read_bytes()).items():
                 return Vocab.load(out)
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):
             pass
         (out / _MADE_FROM).unlink(missing_ok=True)
         if report:
@@ -101,6 +102,8 @@ def train_vocab(
                 | "Train" >> beam.Map(_train, str(texts.folder), str(out), sample_mb)
             )
         vocab = Vocab.load(out)
+        with suppress(PackageNotFoundError):  # it changes no byte, so another version does not train again
+            made_from["numba"] = version("numba")
         write_atomic(out / _MADE_FROM, json.dumps(made_from, indent=1, sort_keys=True).encode() + b"\n")
     return vocab
 

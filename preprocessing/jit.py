@@ -1,61 +1,204 @@
 """The decorator of all kernels, which numba compiles. Only kernels import this module.
 
-numba stores machine code beside the source, or in the user's cache directory if it cannot write there. If it can write
-to neither, each process compiles again.
+Machine code is stored beside the source, or in the user's cache directory if that cannot be written to. It is read from
+both, so another user of a read-only installation has the code that `make setup` compiled. If neither can be written to,
+each process compiles again what it does not find.
 """
 
+import gc
 import hashlib
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-import numba
-from numba.core import entrypoints
-from numba.core.errors import NumbaError
+from preprocessing.imports import without_collection
 
-_HERE: Final = Path(__file__).parent
-_TRAINING: Final = [_HERE / "tokenization" / f"{name}.py" for name in ("kernels", "merges", "word_kernels")]
-_PACKING: Final = _HERE / "packing" / "pair_kernels.py"
-_SOURCES: Final = [Path(__file__), *sorted((_HERE / "compiled").glob("*.py")), *_TRAINING, _PACKING]
-_STAMP: Final = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).digest()
+with without_collection():
+    import numba
+    from numba.core import config, entrypoints
+    from numba.core.caching import (
+        CompileResultCacheImpl,
+        FunctionCache,
+        IndexDataCacheFile,
+        InTreeCacheLocator,
+        UserWideCacheLocator,
+    )
+    from numba.core.dispatcher import Dispatcher
+    from numba.core.registry import cpu_target
+
+_OPTIONS: Final[dict[str, Any]] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function on its first call, without Python objects and without the global interpreter lock."""
-    options = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
-    try:
-        compiled = numba.njit(cache=True, **options)(function)
-        _renew_cache(compiled._cache._cache_file)
-    except (RuntimeError, AttributeError, OSError, NumbaError):  # no directory to write to, or another version of numba
-        compiled = numba.njit(**options)(function)
+    compiled = numba.njit(**_OPTIONS)(function)
+    compiled._cache = _KernelCache(function)
+    compiled._compile_for_args = partial(_compile_for_args, compiled)  # the first call with some types of arguments
     return compiled
 
 
-def _renew_cache(cache_file: Any) -> None:
-    """Ignore machine code of other sources: numba compares only the file of a function, not those of its callees."""
-    cache_file._source_stamp = _STAMP
-    try:
-        cache_file._load_index()
-    except Exception:  # the index names a class that has been renamed
-        cache_file.flush()
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Whether the machine code of a kernel is in memory, or in a file for this processor."""
+    compiled: Any = function
+    return bool(compiled.signatures) or compiled._cache.has_code()
+
+
+def _compile_for_args(compiled: Dispatcher, *args: Any) -> Any:
+    with _without_other_packages():
+        return Dispatcher._compile_for_args(compiled, *args)  # type: ignore[attr-defined]
 
 
 @contextmanager
-def without_extensions() -> Iterator[None]:
-    """Keep numba from importing other packages that extend it; `awkward` takes half a second."""
-    before = getattr(entrypoints, "_already_initialized", False)
+def _without_other_packages() -> Iterator[None]:
+    """Keep numba from importing packages that no kernel needs, when it is used for the first time in a process.
+
+    Packages that extend numba (`awkward`) take 0.3 s. scipy.linalg, which numba imports to learn whether it exists,
+    takes 0.1 s. Other code that needs them still gets them.
+    """
+    before, collects = getattr(entrypoints, "_already_initialized", False), gc.isenabled()
     entrypoints._already_initialized = True
+    gc.disable()
     try:
+        _import_arrays()
         yield
     finally:
         entrypoints._already_initialized = before
+        if collects:
+            gc.enable()
 
 
-def is_compiled(function: Callable[..., Any]) -> bool:
-    """Whether the machine code of a kernel is in memory or in the cache."""
-    compiled: Any = function
+def _import_arrays() -> None:
+    """Import numba's functions of arrays, with products of matrices if SciPy is installed."""
+    if "numba.np.arraymath" in sys.modules:
+        return
+    from numba.np import linalg
+
+    require_scipy = linalg.ensure_blas
+    linalg.ensure_blas = _require_scipy
     try:
-        return bool(compiled.signatures or compiled._cache._cache_file._load_index())
-    except (AttributeError, OSError):
-        return False
+        import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = require_scipy
+
+
+def _require_scipy() -> None:
+    if find_spec("scipy") is None:
+        raise ImportError("scipy is not installed")
+
+
+class _CacheFile(IndexDataCacheFile):
+    """The machine code of a kernel in one directory: an index, and a file for each combination of types.
+
+    In numba's own files, two processes that compile at the same time may give each other's code a wrong name.
+    """
+
+    def list_keys(self) -> list[Any]:
+        """The combinations of types and processors, if the file can be read."""
+        with suppress(Exception):  # missing, damaged, or with the name of a class that has been renamed
+            return list(self._load_index())
+        return []
+
+    def load(self, key: Any) -> Any:
+        with suppress(Exception):
+            return super().load(key)
+        return None
+
+    def save(self, key: Any, data: Any) -> None:
+        found = self._load_index() if self.list_keys() else {}
+        found[key] = self._data_name_pattern.format(number=0).replace(".0.", f".{self._hash(key)}.")
+        self._save_data(found[key], data)
+        self._save_index(found)
+
+    def _hash(self, key: Any) -> str:
+        return hashlib.sha256(self._source_stamp + repr(key).encode()).hexdigest()[:16]
+
+
+class _AnyLocator(InTreeCacheLocator):
+    """The directory beside the source, whether or not it can be written to."""
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> "_AnyLocator":
+        return cls(py_func, py_file)
+
+    def get_source_stamp(self) -> bytes:
+        return b""  # not used: see _KernelCache.files
+
+    def ensure_cache_path(self) -> None:
+        """Do nothing; _KernelCache makes directories."""
+
+
+class _KernelCacheImpl(CompileResultCacheImpl):
+    _locator_classes = (_AnyLocator,)
+
+
+class _KernelCache(FunctionCache):
+    """The machine code of a kernel in all directories."""
+
+    _impl_class = _KernelCacheImpl
+
+    @cached_property
+    def files(self) -> list[_CacheFile]:
+        """Its files, in the order in which they are read and written."""
+        source = self._py_func.__code__.co_filename
+        folders = [self._cache_path, UserWideCacheLocator(self._py_func, source).get_cache_path()]
+        if config.CACHE_DIR:
+            folders.insert(0, os.path.join(config.CACHE_DIR, _AnyLocator.get_suitable_cache_subpath(source)))
+        stamp = _stamp(self._py_func.__module__)
+        return [_CacheFile(folder, self._impl.filename_base, stamp) for folder in folders]
+
+    def has_code(self) -> bool:
+        """Whether there is code for this processor."""
+        processor = cpu_target.target_context.codegen().magic_tuple()
+        return any(key[1] == processor for file in self.files for key in file.list_keys())
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        key = self._index_key(sig, target_context.codegen())
+        found = next((data for file in self.files if (data := file.load(key)) is not None), None)
+        return None if found is None else self._impl.rebuild(target_context, found)
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        if not self._impl.check_cachable(data):
+            return
+        key, reduced = self._index_key(sig, data.codegen), self._impl.reduce(data)
+        for file in self.files:
+            with suppress(OSError):
+                os.makedirs(file._cache_path, exist_ok=True)
+                file.save(key, reduced)
+                return
+
+
+@cache
+def _stamp(module: str) -> bytes:
+    """A hash of everything on which the machine code of the kernels of a module depends.
+
+    That is its own source, the sources of kernels and classes that it imports, and all constants: machine code contains
+    the values of constants and the code of other kernels.
+    """
+    sources, constants, left = dict[str, bytes](), list[str](), [module]
+    while left:
+        name = left.pop()
+        values = vars(sys.modules[name])
+        if name in sources or "__file__" not in values:
+            continue
+        sources[name] = Path(values["__file__"]).read_bytes()
+        for key, value in sorted(values.items()):
+            if isinstance(value, int | float | str | bytes) and not key.startswith("__"):
+                constants.append(f"{name}.{key}={value!r}")
+            elif _is_compiled_in(value):
+                left.append(value.__module__)
+    content = Path(__file__).read_bytes() + b"".join(sources[name] for name in sorted(sources))
+    return hashlib.sha256(content + "\n".join(sorted(constants)).encode()).digest()
+
+
+def _is_compiled_in(value: Any) -> bool:
+    """Whether machine code may contain what a name stands for: a kernel, an intrinsic, or a class of this package."""
+    own = str(getattr(value, "__module__", "")).split(".")[0] == __name__.split(".")[0]
+    return isinstance(value, Dispatcher | numba.extending._Intrinsic) or (
+        own and isinstance(value, type) and issubclass(value, tuple)
+    )

@@ -49,6 +49,7 @@ EXTRACTS = {"extractall", "unpack_archive", "mktemp", "load_checkpoint", "load_s
 LOADS_SAFELY = {"np.load": "allow_pickle", "numpy.load": "allow_pickle"}  # safe if this argument is False
 EVERYWHERE = ("''", "'::'", "None")  # all interfaces, like '0.0.0.0', which must not occur in the sources
 BINDS = re.compile(r"bind|create_server|start_server|serve|\w*Server")
+LOADERS = ("_Loader", "_FastLoader")  # of strict_yaml
 PROBES = {
     ("orchestration/launch/worker.py", "probe.bind listens to the network")
 }  # finds a free port; it does not listen
@@ -76,7 +77,7 @@ def faults(code: str) -> Iterator[str]:
             yield f"{called} unpickles"
         if re.fullmatch(r"torch(\.\w+)*\.load|mlflow\.(pyfunc|pytorch)\.load_model", called):
             yield f"{called} unpickles"
-        if called.startswith("yaml.") and "load" in last and last != "safe_load" and given.get("Loader") != "_Loader":
+        if called.startswith("yaml.") and "load" in last and last != "safe_load" and given.get("Loader") not in LOADERS:
             yield f"{called} makes objects"
         if BINDS.fullmatch(last) and any(_is_everywhere(one) for one in node.args):
             yield f"{called} listens to the network"
@@ -163,6 +164,7 @@ def test_the_only_yaml_loader_is_a_safe_loader(tmp_path: Path) -> None:
     import yaml
 
     assert issubclass(strict_yaml._Loader, yaml.SafeLoader)
+    assert issubclass(strict_yaml._FastLoader, yaml.CSafeLoader)
     mark = tmp_path / "ran"
     for text in (f"!!python/object/apply:os.mkdir [{mark}]", f"a: !!python/object/new:os.mkdir [{mark}]"):
         with pytest.raises(BadInput, match="tag"):

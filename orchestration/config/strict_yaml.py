@@ -20,14 +20,17 @@ MAX_DIGITS = 20  # digits of an integer; no key needs more
 MAX_DEPTH = 100  # levels of lists and mappings; PyYAML calls itself at each level, and Python limits such calls
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of the YAML 1.2 core schema, unique text keys, no tags and no aliases."""
+_CSafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds have no libyaml
+
+
+class _Strict(yaml.composer.Composer, yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
+    """Makes values of the YAML 1.2 core schema from the events of a parser; unique text keys, no tags, no aliases."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  # PyYAML's own interface
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[attr-defined]  # of the parser
         if isinstance(event, yaml.AliasEvent):
             raise _refusal(f"got the alias *{event.anchor}, expected a value", "repeat the value instead", event)
         if half := re.search("[\ud800-\udfff]", getattr(event, "value", "")):
@@ -61,18 +64,30 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Loader(_Strict, yaml.SafeLoader):
+    """With the parser of PyYAML, whose errors name the line and the reason."""
+
+
+class _FastLoader(_Strict, _CSafeLoader):
+    """With the parser of libyaml, which takes a quarter of the time."""
+
+    def __init__(self, text: str) -> None:
+        _CSafeLoader.__init__(self, text)
+        yaml.composer.Composer.__init__(self)
+
+
 def _refusal(problem: str, remedy: str, at: Any) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark, note=remedy)
 
 
-def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+def _whole_number(loader: _Strict, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node)).replace("_", "")
     if len(text) > MAX_DIGITS:
         raise _refusal(f"got a number of {len(text)} digits, expected at most {MAX_DIGITS}", "use a smaller one", node)
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
-def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
+def _number(loader: _Strict, node: yaml.ScalarNode) -> float:
     text = str(loader.construct_scalar(node)).lower()
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
@@ -89,9 +104,9 @@ _CORE_SCHEMA = (  # YAML 1.2.2, section 10.3.2; and numbers with underscores, su
     ),
 )
 for _name, _pattern, _construct, _first in _CORE_SCHEMA:
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(rf"^(?:{_pattern})$"), _first)
+    _Strict.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(rf"^(?:{_pattern})$"), _first)
     if _construct is not None:
-        _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _construct)
+        _Strict.add_constructor(f"tag:yaml.org,2002:{_name}", _construct)  # type: ignore[type-var]
 
 
 def parse(text: str, where: str) -> Any:
@@ -113,7 +128,10 @@ def parse(text: str, where: str) -> Any:
 
 @lru_cache(maxsize=512)  # a command reads a file several times, and parsing is the slowest step of loading a recipe
 def _parse(text: str) -> Any:
-    return yaml.load(text, Loader=_Loader)  # _Loader is a SafeLoader
+    try:
+        return yaml.load(text, Loader=_FastLoader)
+    except (yaml.YAMLError, UnicodeError):  # the other parser explains it
+        return yaml.load(text, Loader=_Loader)  # _Loader is a SafeLoader
 
 
 def read(path: Path, where: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import psutil
 
-from orchestration.launch import processes, setup_worker
+from orchestration.launch import lean_agent, processes, setup_worker
 from orchestration.launch.address import bind_to_loopback, is_loopback, resolve_address
 from orchestration.launch.job_server import EXCLUDES, ROOT
 from orchestration.progress import Report, ignore_progress
@@ -430,13 +430,13 @@ def _start_here(temporary: Path, cpus: int, gpus: int, dashboard: bool, quiet: d
 @contextmanager
 def _only_needed_processes(dashboard: bool) -> Iterator[None]:
     """Inside the block, a new Ray starts without its autoscaler and log monitor, and without the server of the
-    dashboard and what an agent does for it unless `dashboard`. Its workers are set up by setup_worker.py.
+    dashboard and the modules of its agent (lean_agent.py) unless `dashboard`. setup_worker.py sets up its workers.
 
     Ray 2.60 starts these three Python processes even if nothing uses them, and `ray.init` has no option against them.
     They take a quarter of the CPU time of a start. The agent of the dashboard always starts. It imports less if Ray
     finds that libraries of the dashboard are missing, and this process then does not import them either.
     """
-    from ray._private import node, parameter, utils
+    from ray._private import node, parameter, ray_constants, services, utils
 
     own = {"no_monitor": True, "include_log_monitor": False, "setup_worker_path": setup_worker.__file__}
 
@@ -445,7 +445,14 @@ def _only_needed_processes(dashboard: bool) -> Iterator[None]:
             super().__init__(*args, **options | own)
 
     replaced: list[tuple[Any, str, Any]] = [(parameter, "RayParams", LeanParams)]
+    build = services._build_python_executable_command_memory_profileable
+
+    def build_lean(component: str, *words: Any, **options: Any) -> list[str]:
+        command = list(build(component, *words, **options))
+        return [*command, lean_agent.__file__] if component == ray_constants.PROCESS_TYPE_DASHBOARD_AGENT else command
+
     if not dashboard:
+        replaced.append((services, build.__name__, build_lean))
         replaced.append((node.Node, "start_api_server", lambda self, **options: None))
         replaced.append((utils, "get_dashboard_dependency_error", lambda: ImportError("the dashboard is not used")))
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]

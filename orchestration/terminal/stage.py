@@ -18,6 +18,7 @@ FORMATS = {  # formats of these values; other values follow their names
     "mfu": "MFU {}",
     "held_out": "held-out {}",
     "resumed_at": "resumed at step {}",
+    "equal_for": "equal for {}",
     "ended": "{}",
     "now": "{}",
     "last": "{}",

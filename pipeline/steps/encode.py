@@ -31,7 +31,7 @@ from preprocessing.schema import Metadata
 from preprocessing.shards import write_shard
 from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, describe_implausible, describe_unmarked, lines_as_sentences, sentences
-from preprocessing.tokenization import EncodedDocument, Vocab, describe_stripped_marks
+from preprocessing.tokenization import NUM_STRINGS, EncodedDocument, Vocab, describe_stripped_marks
 
 log = logging.getLogger(__name__)
 
@@ -209,13 +209,18 @@ def try_encoder(
 
     For `size` bytes of text, a few MB or less, or for boundaries that need offsets, the trial would not pay.
     """
-    if size < _WORTH_A_TRIAL or marks.word_segmentation != "pieces" or marks.phrases:
+    if size < _WORTH_A_TRIAL or marks.word_segmentation != "pieces" or marks.phrases or not vocab.encoder_to_try:
         return ""
+    stage = f"trying the encoder {vocab.encoder_to_try}"
     if report:
-        report({"stage": "trying a fast encoder"})
-    trial = vocab.try_encoder(document.text for document in _sample(texts))
+        report({"stage": stage})
+    sample = [document.text for document in _sample(texts)]
+    trial = vocab.try_encoder(sample)
     if trial.reason:
         log.warning("%s; tokenizers encodes the text, with the same result", trial.reason)
+    elif report:
+        size_mb = sum(len(text.encode()) for text in sample) / 1e6
+        report({"stage": stage, "equal_for": f"{NUM_STRINGS:,} strings and {size_mb:.1f} MB"})
     return trial.name
 
 

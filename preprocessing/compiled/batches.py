@@ -12,7 +12,7 @@ from preprocessing.compiled.objective_calls import make_objective
 from preprocessing.compiled.philox import make_states
 from preprocessing.compiled.rows import CompiledRows
 from preprocessing.compiled.tables import Plans, make_lines, make_plans
-from preprocessing.jit import is_compiled, without_extensions
+from preprocessing.jit import is_compiled
 from preprocessing.packing import BestFit, SegmentPair, Stream, StreamPair
 from preprocessing.row_plans import EpochPlans, RowPlans
 from preprocessing.sampling import ExampleSpec
@@ -63,10 +63,6 @@ class KernelBatches:
 
     def make(self, address_B2: Ints) -> Batch:
         """The unpadded batch of the sequences at these addresses (epoch, sample), int64 [B, 2]."""
-        with without_extensions():
-            return self._make(address_B2)
-
-    def _make(self, address_B2: Ints) -> Batch:
         epoch_B, sample_B = np.ascontiguousarray(address_B2.T)
         number_B, group_B = np.divmod(sample_B, len(self._plans.groups))
         found = self._find(group_B, epoch_B, number_B)

@@ -99,13 +99,15 @@ def _two_sides(
 def _replacement(objective: MaskedLM, vocab: Vocab, stream: Callable[[], Ints]) -> objectives.Replacement:
     source = objective.random_token_source
     is_special_left_out = source == "non_special"
+    stream_T = np.ascontiguousarray(stream()).view() if source == "corpus" else _NO_TOKENS
+    stream_T.flags.writeable = False  # as in a shard, so there is one type to compile for
     return objectives.Replacement(
         mask=vocab.mask or 0,
         mask_prob=objective.mask_replace_prob,
         mask_or_random_prob=objective.mask_replace_prob + objective.random_replace_prob,
         by_span=objective.replace_unit == "span",
         from_row=source == "row",
-        stream_T=np.ascontiguousarray(stream()) if source == "corpus" else _NO_TOKENS,
+        stream_T=stream_T,
         num_ids=vocab.size - len(vocab.special_ids) * is_special_left_out,
         ordinal_above=ordinal_above(vocab.special_ids) if is_special_left_out else _NO_BOUNDS,
     )

@@ -6,6 +6,9 @@ fineweb.py, urls.py, pii.py. Duplicates: ngrams.py, minhash.py, decontaminate.py
 chinese_words.py.
 """
 
+from typing import TYPE_CHECKING, Final
+
+from preprocessing.imports import import_on_use
 from preprocessing.text.chinese_words import chinese_word_starts
 from preprocessing.text.decontaminate import count_shared_ngrams, fewest_words, ngram_hashes
 from preprocessing.text.filters import REASONS, RULES, apply_rules
@@ -14,11 +17,13 @@ from preprocessing.text.minhash import bands_of, components, shingles, signature
 from preprocessing.text.ngrams import Tokens, find_tokens, hash_ngrams, is_inside_word
 from preprocessing.text.phrases import Gazetteer, Spans, move_spans, num_without_token, phrase_starts, relocate_spans
 from preprocessing.text.pii import Edits, mask_pii
-from preprocessing.text.repair import repair_text
 from preprocessing.text.sentence_ends import lines_as_sentences, sentences
 from preprocessing.text.sentence_lengths import describe_implausible, describe_unmarked
 from preprocessing.text.tidy import Whitespace, decode, from_cesu8, normalize, text_key
 from preprocessing.text.urls import UrlBlocklist, host_of
+
+if TYPE_CHECKING:
+    from preprocessing.text.repair import repair_text
 
 __all__ = [
     "LANGUAGES",
@@ -60,3 +65,5 @@ __all__ = [
     "signature",
     "text_key",
 ]
+
+__getattr__: Final = import_on_use(__name__, {"repair": ("repair_text",)})  # ftfy takes 0.1 s

@@ -8,14 +8,13 @@ import re
 import warnings
 from functools import lru_cache
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from preprocessing.schema import Bools, Ints
 
-with warnings.catch_warnings():  # patterns of jieba have invalid escapes, which Python reports since 3.12
-    warnings.simplefilter("ignore", SyntaxWarning)
+if TYPE_CHECKING:
     import jieba
 
 # At most 1,000 characters at once, because the time of jieba is quadratic in the number of unknown characters.
@@ -52,8 +51,11 @@ def _starts(run: re.Match[str]) -> list[int]:
 
 
 @lru_cache(maxsize=1)
-def _jieba() -> jieba.Tokenizer:
+def _jieba() -> "jieba.Tokenizer":
     """A new tokenizer with its dictionary. The default loading of jieba would write a cache file to /tmp."""
+    with warnings.catch_warnings():  # patterns of jieba have invalid escapes, which Python reports since 3.12
+        warnings.simplefilter("ignore", SyntaxWarning)
+        import jieba
     tokenizer = jieba.Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True

@@ -15,7 +15,6 @@ import numpy as np
 from preprocessing.characters import pin_characters
 from preprocessing.schema import Bools, Ints
 from preprocessing.text.pii import Edits
-from preprocessing.text.repair import repair_text
 from preprocessing.text.tidy import normalize, remove_whitespace
 
 Spans = Sequence[tuple[int, int]]
@@ -40,6 +39,8 @@ class Gazetteer:
     def __init__(self, phrases: Iterable[str]) -> None:
         self._automaton = ahocorasick.Automaton()
         phrases = list(phrases)
+        from preprocessing.text.repair import repair_text  # imports ftfy
+
         repaired = map(repair_text, phrases)  # because cleaning may have repaired the text
         for phrase in sorted({normalize(phrase).replace("\n", " ") for phrase in (*phrases, *repaired)} - {""}):
             self._automaton.add_word(phrase, len(phrase))

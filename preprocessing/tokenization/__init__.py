@@ -26,6 +26,7 @@ from preprocessing.tokenization.document_encoder import EncodedDocument
 from preprocessing.tokenization.folder import of_folder
 from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, add_frame, with_open_sentinels
 from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
+from preprocessing.tokenization.parity import NUM_STRINGS
 from preprocessing.tokenization.part import TokenizerPart, too_small
 from preprocessing.tokenization.sentencepiece import SentencePieceBPE, Unigram
 from preprocessing.tokenization.specs import KINDS, TokenizerSpec, table_rows
@@ -39,6 +40,7 @@ from preprocessing.tokenization.template import (
     with_template,
 )
 from preprocessing.tokenization.training import train, vocab_from_file
+from preprocessing.tokenization.training_kernels import compile_training_kernels
 from preprocessing.tokenization.vocab import EncoderTrial, Vocab
 from preprocessing.tokenization.word_level import SingleBytes, WordLevel
 from preprocessing.tokenization.wordpiece import WordPiece
@@ -47,6 +49,7 @@ __all__ = [
     "ENDED",
     "INSERTS",
     "KINDS",
+    "NUM_STRINGS",
     "PLAIN",
     "SPACE_SIGN",
     "SPECIAL",
@@ -67,6 +70,7 @@ __all__ = [
     "WordLevel",
     "WordPiece",
     "add_frame",
+    "compile_training_kernels",
     "describe_stripped_marks",
     "display_piece",
     "display_text",

@@ -21,7 +21,7 @@ from preprocessing.tokenization.part import (
     from_file,
     require_sizes,
 )
-from preprocessing.tokenization.word_counts import WordCounts, choose_kernels, count_gpt2_words
+from preprocessing.tokenization.word_counts import choose_kernels, count_gpt2_words
 
 Layout = Literal["gpt2", "roberta"]
 # The last special token follows the ordinary tokens; the others precede them.
@@ -149,7 +149,7 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
     """Train at most `size` tokens. Every byte is a token, so no text is unknown."""
     by_kernels, texts = choose_kernels(texts)
     if by_kernels:
-        return _merge(count_gpt2_words(texts, _LONGEST_WORD, _run_kind, _short_words), size, layout)
+        return train_with_kernels(texts, size, layout)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -164,8 +164,9 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
     return BPEVocabulary(_with_specials(ordinary, layout), [_pair(merge) for merge in model["merges"]])
 
 
-def _merge(words: WordCounts, size: int, layout: Layout) -> BPEVocabulary:
-    """Train as `_train` does, on counted words."""
+def train_with_kernels(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
+    """Train as `_train` does, by kernels that count and merge; needs numba."""
+    words = count_gpt2_words(texts, _LONGEST_WORD, _run_kind, _short_words)
     characters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces, merges = merge_pieces(
         words,

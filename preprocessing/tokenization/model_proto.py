@@ -4,12 +4,8 @@ They are declared here because the module `sentencepiece_model_pb2` inside sente
 requires protobuf 7.36.1 or newer, and Apache Beam 2.77 requires protobuf older than 7.
 """
 
+from functools import cache
 from typing import Any, Final
-
-from google.protobuf import text_format
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 
 _SCHEMA: Final = """
 name: "sentencepiece_model.proto" package: "sentencepiece"
@@ -30,15 +26,19 @@ message_type { name: "NormalizerSpec"
 _BPE: Final = 2  # TrainerSpec.ModelType; 1 is unigram
 
 
-def _message_class(name: str) -> Any:
+@cache
+def load_message(name: str = "ModelProto") -> Any:
+    """The class of a message. protobuf is imported here, because most processes read no model of sentencepiece."""
+    from google.protobuf import text_format
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message_factory import GetMessageClass
+
     pool = DescriptorPool()  # not the default one, in which `transformers` declares messages of the same names
     pool.AddSerializedFile(text_format.Parse(_SCHEMA, FileDescriptorProto()).SerializeToString())
     return GetMessageClass(pool.FindMessageTypeByName(f"sentencepiece.{name}"))
 
 
-ModelProto: Final = _message_class("ModelProto")
-
-
 def is_bpe(model: bytes) -> bool:
     """Whether a model of sentencepiece is BPE; otherwise it is a unigram language model."""
-    return ModelProto.FromString(model).trainer_spec.model_type == _BPE
+    return load_message().FromString(model).trainer_spec.model_type == _BPE

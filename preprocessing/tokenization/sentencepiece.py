@@ -19,7 +19,7 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.text import sentences
 from preprocessing.tokenization import folding, tokenizer_json
 from preprocessing.tokenization.cuts import LONGEST, group_sentences
-from preprocessing.tokenization.model_proto import ModelProto, is_bpe
+from preprocessing.tokenization.model_proto import is_bpe, load_message
 from preprocessing.tokenization.part import (
     SAMPLE_MB,
     Scheme,
@@ -368,7 +368,7 @@ def _from_json(about: dict[str, Any]) -> bytes:
     charsmap = next((step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"), "")
     special = {token["id"] for token in about["added_tokens"] if token["special"]}
     types = {**dict.fromkeys(special, _CONTROL), about["model"]["unk_id"]: _UNKNOWN}
-    model = ModelProto()
+    model = load_message()()
     for id, (piece, score) in enumerate(about["model"]["vocab"]):
         model.pieces.add(piece=piece, score=score, type=types.get(id, _NORMAL))
     model.trainer_spec.unk_id = about["model"]["unk_id"]
@@ -450,7 +450,7 @@ def _merges(processor: SentencePieceProcessor, ids: dict[str, int]) -> list[tupl
 
 def _charsmap(model: bytes) -> bytes:
     """Return the normalization table of a model."""
-    return ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
+    return load_message().FromString(model).normalizer_spec.precompiled_charsmap
 
 
 def _make_precompiled(model: bytes) -> list[normalizers.Precompiled]:

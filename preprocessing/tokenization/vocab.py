@@ -158,10 +158,18 @@ class Vocab:
         """
         return self if not name or find_obstacle(name) else replace(self, encoder=name)
 
+    @property
+    def encoder_to_try(self) -> str:
+        """The fast encoder for this tokenizer with the version that was tested, or ""; it need not be installed."""
+        return f"{self._fast_encoder} {TESTED[self._fast_encoder]}" if self._fast_encoder else ""
+
+    @cached_property
+    def _fast_encoder(self) -> str:
+        return choose_encoder(parse_json(self.files["tokenizer.json"])) if "spiece.model" not in self.files else ""
+
     def try_encoder(self, sample: Iterable[str]) -> EncoderTrial:
         """Compare the fast encoder for this tokenizer with `tokenizers`, on made-up strings and on a sample."""
-        name = choose_encoder(parse_json(self.files["tokenizer.json"])) if "spiece.model" not in self.files else ""
-        if not name:
+        if not (name := self._fast_encoder):
             return EncoderTrial("", "")
         if obstacle := find_obstacle(name):
             return EncoderTrial("", obstacle)

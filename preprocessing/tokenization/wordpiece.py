@@ -90,7 +90,7 @@ class WordPiece:
     def _train_ids(self, texts: Iterable[str]) -> dict[str, int]:
         by_kernels, texts = choose_kernels(texts)
         if by_kernels:
-            return self._train_with_kernels(texts)
+            return self.train_with_kernels(texts)
         short = _without_long_words(texts, self.lowercase)
         ids = _train(short, self.vocab_size, self.lowercase)
         if self.token_order == "training":
@@ -99,7 +99,8 @@ class WordPiece:
         tokenizer.encode_special_tokens = True
         return _by_frequency(ids, _count_tokens(tokenizer, short, np.ones(len(short))))
 
-    def _train_with_kernels(self, texts: Iterable[str]) -> dict[str, int]:
+    def train_with_kernels(self, texts: Iterable[str]) -> dict[str, int]:
+        """Return the token IDs, from kernels that count and merge; needs numba."""
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
         words, characters = _count_words(texts, self.lowercase)
         ids = _merge(words, characters, self.vocab_size, tokenizer)

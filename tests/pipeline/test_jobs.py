@@ -2,8 +2,10 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from preprocessing.manifest import Count, Manifest
 from preprocessing.shards import TokenStore
 from preprocessing.text import text_key
 from preprocessing.tokenization import ByteLevelBPE, SentencePieceBPE, TokenizerSpec, Vocab, WordPiece, train
+from preprocessing.tokenization.encoders import find_obstacle
 from tests.pipeline.conftest import story
 from tests.pipeline.formats import web_record
 
@@ -29,11 +32,11 @@ HERE = ("--direct_running_mode=in_memory",)
 HELD_OUT = {"validation_ratio": 0.1, "test_ratio": 0.1}
 
 
-def build(corpus: Corpus, out: Path, *beam_args: str, vocab: Any = SMALL) -> Manifest:
-    """Run all three jobs."""
+def build(corpus: Corpus, out: Path, *beam_args: str, vocab: Any = SMALL, report: Any = None) -> Manifest:
+    """Run all three jobs. `report` receives the events of the last one."""
     read_text(corpus, out / "text", beam_args)
     train_vocab(out / "text", vocab, out / "vocab")
-    return encode_corpus(out / "text", out / "vocab", corpus, out / "corpus", beam_args)
+    return encode_corpus(out / "text", out / "vocab", corpus, out / "corpus", beam_args, report)
 
 
 def corpus_of(path: Path, **changes: Any) -> Corpus:
@@ -107,8 +110,16 @@ class TestEqualBytes:
     ) -> None:
         build(corpus_of(stories), tmp_path / "first", *HERE, vocab=vocab)
         monkeypatch.setattr(encode_module, "_WORTH_A_TRIAL", 0)
-        build(corpus_of(stories), tmp_path / "second", *HERE, vocab=vocab)
+        events = list[Mapping[str, Any]]()
+        build(corpus_of(stories), tmp_path / "second", *HERE, vocab=vocab, report=events.append)
         assert encode_module._vocab.cache_info().currsize
+        named = {event["stage"]: event["equal_for"] for event in events if "equal_for" in event}
+        encoder = "nanotoken 0.1.0" if vocab == SMALL else "gigatoken 0.10.0"
+        if find_obstacle(encoder.split()[0]):
+            assert named == {}
+        else:
+            assert named.keys() == {f"trying the encoder {encoder}"}
+            assert re.fullmatch(r"50,000 strings and 0\.\d MB", *named.values())
         assert content(tmp_path / "first" / "corpus") == content(tmp_path / "second" / "corpus")
 
     @pytest.mark.slow
@@ -279,6 +290,22 @@ def test_progress_counts_all_splits_and_then_all_shards(stories: Path, tmp_path:
     last = [event for event in reported if event["stage"] == "corpus"][-1]
     assert last["done"] == last["total"] == len(manifest.shards)
     assert last["tokens"] == manifest.ledger.kept.tokens
+
+
+@pytest.mark.slow
+def test_another_version_of_numba_does_not_train_a_vocabulary_again(stories: Path, tmp_path: Path) -> None:
+    read_text(corpus_of(stories), tmp_path / "text", HERE)
+    train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
+    file = tmp_path / "vocab" / "made_from.json"
+    made_from = json.loads(file.read_bytes())
+    assert ("numba" in made_from) == (find_spec("numba") is not None)
+    older = json.dumps(made_from | {"numba": "0.1"})
+    file.write_text(older)
+    train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
+    assert file.read_text() == older
+    file.write_text(json.dumps(made_from | {"tokenizers": "0.1"}))
+    train_vocab(tmp_path / "text", SMALL, tmp_path / "vocab")
+    assert json.loads(file.read_bytes()) == made_from
 
 
 @pytest.mark.usefixtures("many_parts")

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any, Final
 
 from orchestration.reports.page_text import show_controls
 from preprocessing.errors import BadInput
 from training.evaluation.tasks import ShownAnswer, show_answer
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MOST: Final = 2_000  # questions on a page
 _CHARACTERS: Final = 1_500  # of a text; the rest is cut
@@ -211,8 +212,10 @@ def _cut(text: str) -> str:
 
 
 @cache
-def _templates() -> Environment:
+def _templates() -> "Environment":
     """The templates of this directory: they escape each value, and an unknown name is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     return Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,

@@ -4,7 +4,9 @@ import math
 from pathlib import Path
 
 import pytest
+import yaml
 
+from orchestration.config import library, strict_yaml
 from orchestration.config.strict_yaml import parse, read
 from preprocessing.errors import BadInput
 
@@ -106,3 +108,20 @@ def test_a_file_must_be_readable_and_contain_one_mapping(tmp_path: Path, content
 
 def test_a_merge_key_is_an_ordinary_key():
     assert parse("<<: {a: 1}", "here") == {"<<": {"a": 1}}
+
+
+def test_both_parsers_read_a_shipped_file_equally() -> None:
+    for name in ("recipes/bert_base", "corpora/tinystories", "clusters/local", "tasks/squad1"):
+        text = (library.HOME / f"{name}.yaml").read_text(encoding="utf-8")
+        fast, other = (yaml.load(text, Loader=loader) for loader in (strict_yaml._FastLoader, strict_yaml._Loader))
+        assert repr(fast) == repr(other)
+
+
+@pytest.mark.slow
+def test_both_parsers_read_all_shipped_files_equally() -> None:
+    files = [*library.HOME.glob("*/*.yaml")]
+    assert len(files) > 200
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        fast, other = (yaml.load(text, Loader=loader) for loader in (strict_yaml._FastLoader, strict_yaml._Loader))
+        assert repr(fast) == repr(other), file

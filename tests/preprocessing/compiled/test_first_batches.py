@@ -1,7 +1,6 @@
 """The gate: compiled batches are used while they equal those of numpy."""
 
 import logging
-import os
 import pickle
 import subprocess
 import sys
@@ -133,20 +132,3 @@ def test_without_numba_numpy_makes_the_same_batches(monkeypatch: pytest.MonkeyPa
 def test_importing_the_package_does_not_import_numba() -> None:
     program = "import sys, preprocessing.rows; sys.exit('numba' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
-
-
-@pytest.mark.slow
-def test_no_writable_cache(tmp_path: Path) -> None:
-    """numba raises an error if no directory of its cache is writable; then each process compiles."""
-    pytest.importorskip("numba")
-    program = (
-        "from numba.core import caching; caching.CacheImpl._locator_classes = []\n"
-        "import numpy as np\n"
-        "from preprocessing.compiled.packing import count_positions\n"
-        "print(count_positions(np.array([0, 2, 5])).tolist())"
-    )
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True, env=environment)
-    assert done.stdout == "[0, 1, 0, 1, 2]\n"
-    assert not list(tmp_path.iterdir())

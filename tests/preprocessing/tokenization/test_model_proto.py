@@ -10,7 +10,7 @@ from sentencepiece import SentencePieceProcessor
 
 from preprocessing.errors import BadInput
 from preprocessing.tokenization import SentencePieceBPE, Unigram
-from preprocessing.tokenization.model_proto import ModelProto, is_bpe
+from preprocessing.tokenization.model_proto import is_bpe, load_message
 from preprocessing.tokenization.sentencepiece import _charsmap, _from_json
 
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "Caf\u00e9 na\u00efve, 3.5% of the time."] * 20
@@ -34,7 +34,7 @@ def test_the_sentencepiece_module_still_requires_another_protobuf_version() -> N
 
 
 def test_each_declared_field_equals_the_full_schema() -> None:
-    full, ours = full_schema().DESCRIPTOR.file, ModelProto.DESCRIPTOR.file  # type: ignore[attr-defined]
+    full, ours = full_schema().DESCRIPTOR.file, load_message().DESCRIPTOR.file  # type: ignore[attr-defined]
     nested = {"SentencePiece": full.message_types_by_name["ModelProto"].nested_types_by_name["SentencePiece"]}
     for name, message in ours.message_types_by_name.items():
         theirs = nested.get(name) or full.message_types_by_name[name]

@@ -208,15 +208,18 @@ def test_without_the_compiler_training_gives_the_same_bytes() -> None:
 
 
 def test_a_kernel_compiles_where_no_cache_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    from numba.core.caching import CacheImpl
-
-    from preprocessing.jit import kernel
+    from preprocessing import jit
 
     def double(number: int) -> int:
         return 2 * number
 
-    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
-    assert kernel(double)(21) == 42
+    def fail(*words: object, **more: object) -> None:
+        raise OSError("read-only")
+
+    monkeypatch.setattr(jit.os, "makedirs", fail)
+    compiled = jit.kernel(double)
+    assert compiled(21) == 42
+    assert not compiled._cache.has_code()
 
 
 def test_a_short_text_is_not_worth_the_compiler() -> None:
