@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from orchestration.config import list_names, load
 from preprocessing.compiled import explain_gap
 from preprocessing.manifest import Ledger, Manifest
+from preprocessing.packing import BestFit, count_rows
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from preprocessing.shards import Shard, TokenStore, shard_name, write_shard
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _MAX_NARROW: Final = 1 << 16  # larger vocabularies have token IDs of four bytes
 _LENGTH: Final = 64
+_PACKINGS: Final = {"contiguous": BestFit()}  # by the kind in a recipe: packings that no recipe has
 _NUM_DOCUMENTS, _NUM_SENTENCES, _NUM_TOKENS = 40, 5, 12
 
 
@@ -55,10 +57,12 @@ def list_examples() -> dict[tuple[ExampleSpec, bool], str]:
     """The training examples that have kernels, whether their token IDs have four bytes, and a recipe of each."""
     found = dict[tuple[ExampleSpec, bool], str]()
     for name in list_names("recipes"):
-        recipe = load(name, scale="tiny")  # short sequences
-        if not explain_gap(recipe.sampling):
-            is_wide = load(name).data.tokenizer.vocab_size > _MAX_NARROW
-            found.setdefault((recipe.sampling, is_wide), name)
+        sampling = load(name, scale="tiny").sampling  # short sequences
+        is_wide = load(name).data.tokenizer.vocab_size > _MAX_NARROW
+        packed = replace(sampling, packing=_PACKINGS.get(sampling.packing.kind, sampling.packing))
+        for each in (sampling, packed):
+            if not explain_gap(each):
+                found.setdefault((each, is_wide), name)
     return found
 
 
@@ -73,6 +77,7 @@ def compile_kernels(folder: Path) -> Iterator[str]:
             rows = ExampleDataset(store, cast(Vocab, vocab), sampling, _LENGTH)
             rows.load_kernels()
             rows.batch_at(0, 8)
+            count_rows(sampling.packing, store.shards, _LENGTH, 0, lambda _: np.random.Generator(np.random.Philox(0)))
         yield "training of tokenizers"
         training.result()
 

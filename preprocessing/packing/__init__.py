@@ -7,6 +7,7 @@ union `Packing` below, which is the registry.
 """
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import cast
 
 import numpy as np
@@ -76,11 +77,6 @@ def count_rows(
     draws: Callable[[int], np.random.Generator],
 ) -> int | None:
     """Return the number of sequences of `plans_of`; None if no kernel counts them without plans."""
-    if not isinstance(packing, SegmentPair):
+    if not isinstance(packing, SegmentPair) or find_spec("numba") is None:
         return None
-    try:
-        from preprocessing.jit import without_extensions
-    except ImportError:  # numba is not installed
-        return None
-    with without_extensions():
-        return sum(packing.count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines))
+    return sum(packing.count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines))
