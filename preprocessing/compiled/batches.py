@@ -1,7 +1,6 @@
 """Batches by kernels: finds the sequences, makes the parameters of the kernels from a recipe, and calls them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
@@ -9,29 +8,14 @@ from preprocessing import rng
 from preprocessing.compiled import packing
 from preprocessing.compiled.masking_calls import make_mask
 from preprocessing.compiled.objective_calls import make_objective
+from preprocessing.compiled.packing_calls import make_pack
 from preprocessing.compiled.philox import make_states
-from preprocessing.compiled.rows import CompiledRows
-from preprocessing.compiled.tables import Plans, make_lines, make_plans
+from preprocessing.compiled.tables import Places, Plans, RowOptions, make_lines, make_plans
 from preprocessing.jit import is_compiled
-from preprocessing.packing import BestFit, SegmentPair, Stream, StreamPair
 from preprocessing.row_plans import EpochPlans, RowPlans
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Batch, Ints
 from preprocessing.tokenization import Vocab
-
-
-class _Found(NamedTuple):
-    """The place of B sequences in the text: line, separators and pieces of its plan, parts, and label."""
-
-    line_B: Ints
-    separator_B: Ints  # address
-    num_separators_B: Ints
-    piece_B: Ints  # address
-    piece_width_B: Ints
-    num_pieces_B: Ints
-    start_BP: Ints
-    stop_BP: Ints
-    label_B: Ints
 
 
 class KernelBatches:
@@ -44,7 +28,7 @@ class KernelBatches:
         self, plans: RowPlans, sampling: ExampleSpec, vocab: Vocab, length: int, stream: Callable[[], Ints]
     ) -> None:
         most = sampling.objective.raw_length(length, sampling.masking)
-        self._plans, self._sampling, self._vocab = plans, sampling, vocab
+        self._plans, self._sampling = plans, sampling
         self._all_lines = [line for lines in plans.lines for line in lines]
         self._opened = frozenset[int]() if plans.store.is_remote else frozenset(range(len(self._all_lines)))
         self._lines, self._kept = make_lines(self._all_lines, self._opened)
@@ -53,7 +37,8 @@ class KernelBatches:
         bits = rng.key(sampling.seed, "masking").bits
         self._key = np.array([bits & (2**64 - 1), bits >> 64], np.uint64)
         needed = sampling.masking.required_columns | sampling.objective.required_columns
-        self._wants = "word_starts" in needed, "sentence_starts" in needed
+        self._options = RowOptions(vocab.cls or 0, vocab.sep or 0, "word_starts" in needed, "sentence_starts" in needed)
+        self._pack = make_pack(sampling.packing)
         self._mask = make_mask(sampling.masking, most)
         self._apply = make_objective(sampling.objective, vocab, most, stream)
 
@@ -68,7 +53,7 @@ class KernelBatches:
         found = self._find(group_B, epoch_B, number_B)
         self._open_lines(found.line_B)
         turn_B = epoch_B % self._sampling.static_masks if self._sampling.static_masks else epoch_B
-        rows = self._pack(found)
+        rows = self._pack(self._lines, found, self._options)
         states = make_states(self._key, turn_B, sample_B)
         return self._apply(rows, self._mask(rows, states), states)
 
@@ -78,27 +63,27 @@ class KernelBatches:
             self._opened |= lines
             self._lines, self._kept = make_lines(self._all_lines, self._opened)
 
-    def _find(self, group_B: Ints, epoch_B: Ints, number_B: Ints) -> _Found:
+    def _find(self, group_B: Ints, epoch_B: Ints, number_B: Ints) -> Places:
         """The places of sequences that may belong to several groups and epochs."""
         if (group_B == group_B[0]).all() and (epoch_B == epoch_B[0]).all():
             return self._find_in_epoch(int(group_B[0]), int(epoch_B[0]), number_B)
-        whole: _Found | None = None
+        whole: Places | None = None
         for group, epoch in sorted(set(zip(group_B.tolist(), epoch_B.tolist(), strict=True))):
             at_N = np.flatnonzero((group_B == group) & (epoch_B == epoch))
             part = self._find_in_epoch(group, epoch, number_B[at_N])
             if whole is None:
-                whole = _Found(*(np.empty((len(number_B), *column.shape[1:]), column.dtype) for column in part))
+                whole = Places(*(np.empty((len(number_B), *column.shape[1:]), column.dtype) for column in part))
             for column, of_part in zip(whole, part, strict=True):
                 column[at_N] = of_part
         assert whole is not None
         return whole
 
-    def _find_in_epoch(self, group: int, epoch: int, number_N: Ints) -> _Found:
+    def _find_in_epoch(self, group: int, epoch: int, number_N: Ints) -> Places:
         epoch_plans = self._plans.epoch(group, epoch)
         plans = self._table_of(epoch_plans)
         plan_N, start_NP, stop_NP, label_N = packing.locate(number_N, plans, epoch_plans.plans[0].start_RP.shape[1])
         line_N = self._first_lines[group] + plan_N % len(self._plans.lines[group])
-        return _Found(
+        return Places(
             line_B=line_N,
             separator_B=plans.separator_K[plan_N],
             num_separators_B=plans.num_separators_K[plan_N],
@@ -118,25 +103,3 @@ class KernelBatches:
         plans, kept = make_plans(epoch_plans.plans, epoch_plans.end_K)
         self._plan_tables = [*self._plan_tables[1 - 2 * len(self._plans.groups) :], (epoch_plans, plans, kept)]
         return plans
-
-    def _pack(self, found: _Found) -> CompiledRows:
-        part, label_B, position_T = self._sampling.packing, None, None
-        cls, sep = self._vocab.cls or 0, self._vocab.sep or 0
-        line_B, start_BP, stop_BP = found.line_B, found.start_BP, found.stop_BP
-        places = line_B, found.separator_B, found.num_separators_B, start_BP, stop_BP
-        if isinstance(part, SegmentPair):
-            columns = packing.pack_pairs(
-                self._lines, line_B, start_BP, stop_BP, cls, sep, part.num_separators, *self._wants
-            )
-            label_B = None if part.negatives == "none" else found.label_B
-        elif isinstance(part, StreamPair):
-            columns = packing.pack_stream_pairs(self._lines, *places, cls, sep, *self._wants)
-            if part.both_ways:
-                position_T = packing.count_stream_positions(columns[0], start_BP)
-        elif isinstance(part, BestFit):
-            pieces = found.piece_B, found.piece_width_B, found.num_pieces_B
-            columns = packing.pack_best_fit(self._lines, *places, *pieces, cls, sep, part.add_cls, *self._wants)
-        else:
-            has_frame = not isinstance(part, Stream) and part.kind == "contiguous" and part.unit == "sentence"
-            columns = packing.pack_contiguous(self._lines, *places, cls, sep, has_frame, *self._wants)
-        return CompiledRows._make((*columns, position_T, label_B))

@@ -11,7 +11,7 @@ import numpy as np
 from numba import int64, uint64
 
 from preprocessing.compiled.intrinsics import load_bit, load_integer, load_u1, load_u2, load_u4, load_u8
-from preprocessing.compiled.tables import Lines, Plans
+from preprocessing.compiled.tables import Lines, Places, Plans, RowOptions
 from preprocessing.jit import kernel
 from preprocessing.schema import Bools, Ints
 
@@ -36,7 +36,7 @@ def locate(number_B: Ints, plans: Plans, num_parts: int) -> tuple[Ints, Ints, In
 
 
 @kernel
-def _allocate(long_B: Ints, wants_words: bool, wants_sentences: bool) -> Columns:
+def _allocate(long_B: Ints, options: RowOptions) -> Columns:
     first_B1 = np.zeros(len(long_B) + 1, np.int64)
     for b in range(len(long_B)):
         first_B1[b + 1] = first_B1[b] + long_B[b]
@@ -46,8 +46,8 @@ def _allocate(long_B: Ints, wants_words: bool, wants_sentences: bool) -> Columns
         np.empty(total, np.int64),
         np.zeros(total, np.int64),
         np.zeros(total, np.bool_),
-        np.zeros(total if wants_words else 0, np.bool_),
-        np.zeros(total if wants_sentences else 0, np.bool_),
+        np.zeros(total if options.wants_words else 0, np.bool_),
+        np.zeros(total if options.wants_sentences else 0, np.bool_),
     )
 
 
@@ -134,23 +134,15 @@ def _finish(columns: Columns) -> Columns:
 
 
 @kernel
-def pack_pairs(
-    lines: Lines,
-    line_B: Ints,
-    start_BP: Ints,
-    stop_BP: Ints,
-    cls: int,
-    sep: int,
-    num_separators: int,
-    wants_words: bool,
-    wants_sentences: bool,
-) -> Columns:
+def pack_pairs(lines: Lines, places: Places, options: RowOptions, num_separators: int) -> Columns:
     """SegmentPair.row of each sequence."""
+    line_B, start_BP, stop_BP = places.line_B, places.start_BP, places.stop_BP
+    cls, sep = options.cls, options.sep
     long_B = np.empty_like(line_B)
     for b in range(len(line_B)):
         long_b = stop_BP[b, 1] - start_BP[b, 1]
         long_B[b] = stop_BP[b, 0] - start_BP[b, 0] + 2 + (long_b + num_separators if long_b else 0)
-    columns = _allocate(long_B, wants_words, wants_sentences)
+    columns = _allocate(long_B, options)
     for b in range(len(line_B)):
         at = _write_special(columns, columns[0][b], cls)
         at = _write_text(lines, line_B[b], start_BP[b, 0], stop_BP[b, 0], columns, at)
@@ -164,26 +156,16 @@ def pack_pairs(
 
 
 @kernel
-def pack_contiguous(
-    lines: Lines,
-    line_B: Ints,
-    separator_B: Ints,
-    num_separators_B: Ints,
-    start_BP: Ints,
-    stop_BP: Ints,
-    cls: int,
-    sep: int,
-    has_frame: bool,
-    wants_words: bool,
-    wants_sentences: bool,
-) -> Columns:
+def pack_contiguous(lines: Lines, places: Places, options: RowOptions, has_frame: bool) -> Columns:
     """Contiguous.row of each sequence, or Stream.row; `has_frame`: between <s> and </s>."""
-    columns = _allocate(stop_BP[:, 0] - start_BP[:, 0] + 2 * has_frame, wants_words, wants_sentences)
+    line_B, start_BP, stop_BP = places.line_B, places.start_BP, places.stop_BP
+    cls, sep = options.cls, options.sep
+    columns = _allocate(stop_BP[:, 0] - start_BP[:, 0] + 2 * has_frame, options)
     for b in range(len(line_B)):
         at = columns[0][b]
         if has_frame:
             at = _write_special(columns, at, cls)
-        separator, count, start, stop = separator_B[b], num_separators_B[b], start_BP[b, 0], stop_BP[b, 0]
+        separator, count, start, stop = places.separator_B[b], places.num_separators_B[b], start_BP[b, 0], stop_BP[b, 0]
         at = _write_stretch(lines, line_B[b], separator, count, start, stop, columns, at, sep)
         if has_frame:
             _write_special(columns, at, sep)
@@ -191,28 +173,15 @@ def pack_contiguous(
 
 
 @kernel
-def pack_best_fit(
-    lines: Lines,
-    line_B: Ints,
-    separator_B: Ints,
-    num_separators_B: Ints,
-    start_BP: Ints,
-    stop_BP: Ints,
-    piece_B: Ints,
-    piece_width_B: Ints,
-    num_pieces_B: Ints,
-    cls: int,
-    sep: int,
-    add_cls: bool,
-    wants_words: bool,
-    wants_sentences: bool,
-) -> Columns:
+def pack_best_fit(lines: Lines, places: Places, options: RowOptions, add_cls: bool) -> Columns:
     """BestFit.row of each sequence."""
-    columns = _allocate(stop_BP[:, 0] - start_BP[:, 0] + 2 * add_cls, wants_words, wants_sentences)
+    line_B, start_BP, stop_BP = places.line_B, places.start_BP, places.stop_BP
+    cls, sep = options.cls, options.sep
+    columns = _allocate(stop_BP[:, 0] - start_BP[:, 0] + 2 * add_cls, options)
     for b in range(len(line_B)):
         at, start, stop = columns[0][b], start_BP[b, 0], stop_BP[b, 0]
-        separator, num_separators = separator_B[b], num_separators_B[b]
-        address, width, num_pieces = piece_B[b], piece_width_B[b], num_pieces_B[b]
+        separator, num_separators = places.separator_B[b], places.num_separators_B[b]
+        address, width, num_pieces = places.piece_B[b], places.piece_width_B[b], places.num_pieces_B[b]
         passed = _count_smaller(separator, 8, num_separators, start)  # separators before `start`
         piece = _count_smaller(address, width, num_pieces, start - passed)
         if add_cls:
@@ -244,31 +213,22 @@ def _reverse(starts_T: Bools, first: int, stop: int) -> None:
 
 
 @kernel
-def pack_stream_pairs(
-    lines: Lines,
-    line_B: Ints,
-    separator_B: Ints,
-    num_separators_B: Ints,
-    start_BP: Ints,
-    stop_BP: Ints,
-    cls: int,
-    sep: int,
-    wants_words: bool,
-    wants_sentences: bool,
-) -> Columns:
+def pack_stream_pairs(lines: Lines, places: Places, options: RowOptions) -> Columns:
     """StreamPair.row of each sequence; `positions` are those of `count_stream_positions`."""
+    line_B, start_BP, stop_BP = places.line_B, places.start_BP, places.stop_BP
+    cls, sep = options.cls, options.sep
     long_B = np.empty_like(line_B)
     for b in range(len(line_B)):
         long_B[b] = (stop_BP[b] - start_BP[b]).sum() + 3
-    columns = _allocate(long_B, wants_words, wants_sentences)
+    columns = _allocate(long_B, options)
     first_B1, ids_T, types_T, special_T, word_starts_T, sentence_starts_T = columns
     for b in range(len(line_B)):
         first, stop, line, separator, count = (
             first_B1[b],
             first_B1[b + 1],
             line_B[b],
-            separator_B[b],
-            num_separators_B[b],
+            places.separator_B[b],
+            places.num_separators_B[b],
         )
         is_backward = start_BP[b, 1] < start_BP[b, 0]
         at = first

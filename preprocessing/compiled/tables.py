@@ -44,6 +44,29 @@ class Plans(NamedTuple):
     num_pieces_K: Ints
 
 
+class Places(NamedTuple):
+    """The place of B sequences in the text: line, separators and pieces of its plan, P parts, and label."""
+
+    line_B: Ints
+    separator_B: Ints  # address
+    num_separators_B: Ints
+    piece_B: Ints  # address
+    piece_width_B: Ints
+    num_pieces_B: Ints
+    start_BP: Ints
+    stop_BP: Ints
+    label_B: Ints
+
+
+class RowOptions(NamedTuple):
+    """The special tokens that packing inserts, and the columns of starts that are wanted."""
+
+    cls: int
+    sep: int
+    wants_words: bool
+    wants_sentences: bool
+
+
 def make_lines(lines: Sequence[Shard], wanted: Collection[int] | None = None) -> tuple[Lines, list[np.ndarray]]:
     """The table of these lines, and the arrays that it points to.
 

@@ -35,6 +35,7 @@ class EntityMasking:
     produced_columns: ClassVar[frozenset[str]] = HITS
     possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
+    kernel_gap: ClassVar[str] = "entity"
     scale_overrides: ClassVar[ScaleOverrides] = {}
     required_annotations: ClassVar[frozenset[str]] = frozenset({"phrases"})
 

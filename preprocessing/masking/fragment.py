@@ -32,6 +32,7 @@ class FragmentMasking:
     produced_columns: ClassVar[frozenset[str]] = HITS
     possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
+    kernel_gap: ClassVar[str] = "fragment"
     scale_overrides: ClassVar[ScaleOverrides] = {}
     required_annotations: ClassVar[frozenset[str]] = frozenset()
 

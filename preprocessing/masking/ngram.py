@@ -41,6 +41,7 @@ class NgramMasking:
     produced_columns: ClassVar[frozenset[str]] = HITS
     possible_columns: ClassVar[frozenset[str]] = HITS
     span_mean: ClassVar[float] = 0.0
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
     required_annotations: ClassVar[frozenset[str]] = frozenset()
 

@@ -20,6 +20,7 @@ class NoMasking:
     predicted: ClassVar[float] = 1.0
     span_mean: ClassVar[float] = 0.0
     required_annotations: ClassVar[frozenset[str]] = frozenset()
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def most_runs(self, num_tokens: int) -> int:

@@ -23,6 +23,10 @@ class MaskingPart(Protocol):
         """Name of this scheme in a recipe."""
 
     @property
+    def kernel_gap(self) -> str:
+        """What has no compiled kernel (preprocessing/compiled), e.g. "token with sample_alpha"; "" if all has one."""
+
+    @property
     def required_columns(self) -> frozenset[str]:
         """Columns of a sequence that this scheme reads."""
 

@@ -27,6 +27,7 @@ class RandomSpans:
     required_columns: ClassVar[frozenset[str]] = frozenset({"input_ids"})
     produced_columns: ClassVar[frozenset[str]] = HITS
     possible_columns: ClassVar[frozenset[str]] = HITS
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
     required_annotations: ClassVar[frozenset[str]] = frozenset()
 

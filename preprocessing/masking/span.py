@@ -49,6 +49,10 @@ class SpanMasking:
         require(0 <= self.phrase_prob <= 1, "masking.phrase_prob", self.phrase_prob, "a fraction from 0 to 1")
 
     @property
+    def kernel_gap(self) -> str:
+        return f"{self.kind} with phrase_prob" if self.phrase_prob else ""
+
+    @property
     def required_columns(self) -> frozenset[str]:
         """Columns of a sequence that the scheme reads."""
         return frozenset({"special_tokens_mask", "word_starts"} | ({"unit_starts"} if self.phrase_prob else set()))

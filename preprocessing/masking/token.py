@@ -67,6 +67,11 @@ class TokenMasking:
             )
 
     @property
+    def kernel_gap(self) -> str:
+        options = {"sample_alpha": self.sample_alpha, "mask_special_tokens": self.mask_special_tokens}
+        return next((f"{self.kind} with {name}" for name, value in options.items() if value), "")
+
+    @property
     def required_columns(self) -> frozenset[str]:
         """Columns of a sequence that the scheme reads."""
         return frozenset({"special_tokens_mask", "counts"} if self.sample_alpha else {"special_tokens_mask"})

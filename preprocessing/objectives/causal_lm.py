@@ -33,6 +33,7 @@ class CausalLM:
     target: ClassVar[str] = ""
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:

@@ -14,6 +14,7 @@ from preprocessing.spec import ScaleOverrides, key, require, spec
 from preprocessing.tokenization import Frame, Vocab
 
 Edit = Literal["sentence_permutation", "token_masking", "token_deletion", "text_infilling", "document_rotation"]
+_MAX_POISSON: Final = 10  # numpy draws numbers of this mean and above in another way than the kernels
 _COVERING: Final = ("token_masking", "token_deletion", "text_infilling")
 _DESCRIPTIONS: Final[dict[Edit, str]] = {
     "sentence_permutation": "sentences shuffled",
@@ -94,6 +95,11 @@ class Denoising:
         require(self.poisson_lambda > 0, "objective.poisson_lambda", self.poisson_lambda, "a positive number of words")
         for name in ("random_replace_prob", "permute_sentence_ratio"):
             require(0 <= getattr(self, name) <= 1, f"objective.{name}", getattr(self, name), "a fraction from 0 to 1")
+
+    @property
+    def kernel_gap(self) -> str:
+        is_large = self.poisson_lambda >= _MAX_POISSON
+        return f"{self.kind} with poisson_lambda of {_MAX_POISSON} or more" if is_large else ""
 
     @property
     def required_columns(self) -> frozenset[str]:

@@ -34,6 +34,7 @@ class Deshuffling:
     target: ClassVar[str] = "the whole text"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
+    kernel_gap: ClassVar[str] = "deshuffling"
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:

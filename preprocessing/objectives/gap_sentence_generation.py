@@ -51,6 +51,7 @@ class GapSentenceGeneration:
     remark: ClassVar[str] = (
         "a sequence of one sentence is predicted from [MASK] only; use documents of several sentences"
     )
+    kernel_gap: ClassVar[str] = "gap_sentence_generation"
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

@@ -44,6 +44,7 @@ class MaskedSeq2Seq:
     target: ClassVar[str] = "the fragment"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
+    kernel_gap: ClassVar[str] = "masked_seq2seq"
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

@@ -51,6 +51,7 @@ class MaskedLM:
     target: ClassVar[str] = ""
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

@@ -40,6 +40,10 @@ class ObjectivePart(Protocol):
         """Name of this objective in a recipe."""
 
     @property
+    def kernel_gap(self) -> str:
+        """What has no compiled kernel (preprocessing/compiled), e.g. "token with sample_alpha"; "" if all has one."""
+
+    @property
     def required_columns(self) -> frozenset[str]:
         """Columns of a sequence that this objective reads."""
 

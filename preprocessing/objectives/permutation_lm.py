@@ -49,6 +49,7 @@ class PermutationLM:
     attention: ClassVar[Attention] = "queries"
     target: ClassVar[str] = ""
     remark: ClassVar[str] = ""
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"perm_size": 32}, "small": {"perm_size": 64}}
 
     def __post_init__(self) -> None:

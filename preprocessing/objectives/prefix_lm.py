@@ -34,6 +34,7 @@ class PrefixLM:
     target: ClassVar[str] = "the rest of the text"
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
+    kernel_gap: ClassVar[str] = "prefix_lm"
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def describe(self) -> str:

@@ -80,6 +80,10 @@ class SpanCorruption:
         )
 
     @property
+    def kernel_gap(self) -> str:
+        return f"{self.kind} with random_replace_prob" if self.random_replace_prob else ""
+
+    @property
     def specials(self) -> tuple[str, ...]:
         """Roles of special tokens that the tokenizer must have."""
         drops = self.targets == "spans" and not self.collapse_spans

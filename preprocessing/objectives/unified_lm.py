@@ -70,6 +70,7 @@ class UnifiedLM:
     target: ClassVar[str] = ""
     perm_size: ClassVar[int] = 0
     remark: ClassVar[str] = ""
+    kernel_gap: ClassVar[str] = "unified_lm"
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

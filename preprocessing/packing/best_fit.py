@@ -55,6 +55,7 @@ class BestFit:
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = True
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     @property

@@ -63,6 +63,7 @@ class Contiguous:
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

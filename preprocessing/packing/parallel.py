@@ -75,6 +75,7 @@ class ParallelSentences:
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
+    kernel_gap: ClassVar[str] = "parallel"
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"languages": []},
         "small": {"languages": []},

@@ -32,6 +32,10 @@ class PackingPart(Protocol):
         """Name of this packing in a recipe."""
 
     @property
+    def kernel_gap(self) -> str:
+        """What has no compiled kernel (preprocessing/compiled), e.g. "token with sample_alpha"; "" if all has one."""
+
+    @property
     def produced_columns(self) -> Columns:
         """Columns of schema.py in its sequences; columns of schema.ON_DEMAND and OPTIONAL may be added."""
 

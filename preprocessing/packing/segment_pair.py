@@ -76,6 +76,7 @@ class SegmentPair:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     def __post_init__(self) -> None:

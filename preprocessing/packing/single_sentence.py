@@ -38,6 +38,7 @@ class SingleSentence:
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
+    kernel_gap: ClassVar[str] = "single_sentence"
     scale_overrides: ClassVar[ScaleOverrides] = {
         "tiny": {"languages": []},
         "small": {"languages": []},

@@ -50,6 +50,7 @@ class Stream:
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
 
     @property
@@ -120,6 +121,7 @@ class StreamPair:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     partners: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
+    kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
 
     def __post_init__(self) -> None:

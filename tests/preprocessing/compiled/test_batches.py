@@ -1,5 +1,6 @@
 """Compiled batches against those of numpy, column by column."""
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 from orchestration.config import list_names
 from preprocessing.collate import collate_unpadded
 from preprocessing.compiled import explain_gap, open_batches
+from preprocessing.compiled.masking_calls import make_mask
+from preprocessing.compiled.objective_calls import make_objective
+from preprocessing.compiled.packing_calls import make_pack
 from preprocessing.errors import BadInput
 from preprocessing.masking import (
     Masking,
@@ -25,6 +29,7 @@ from preprocessing.packing import BestFit, Contiguous, Packing, SegmentPair, Str
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from tests import family
+from tests.preprocessing import test_facts
 from tests.preprocessing.test_mixture import mixed
 from tests.preprocessing.toy import ToyShard, ToyStore, random_shard
 
@@ -83,6 +88,27 @@ def some_addresses(rows: ExampleDataset, most: int = 40) -> list[tuple[int, int]
 @pytest.mark.slow
 def test_which_recipes_have_kernels() -> None:
     assert {name for name in list_names("recipes") if explain_gap(family.recipe(name).sampling)} == GAPS
+
+
+VOCAB: Any = family.Words()
+
+
+@pytest.mark.parametrize("part", [part for part, _ in test_facts.PARTS if hasattr(part, "kernel_gap")], ids=str)
+def test_each_part_states_whether_it_has_a_kernel(part: Any) -> None:
+    """The modules with the calls of kernels know exactly the kinds that state no gap."""
+    make: dict[str, Callable[[], Any]] = {
+        "masking": lambda: make_mask(part, 64),
+        "objectives": lambda: make_objective(part, VOCAB, 64, lambda: np.zeros(1, np.uint16)),
+        "packing": lambda: make_pack(part),
+    }
+    has_kernel = True
+    try:
+        make[type(part).__module__.split(".")[1]]()
+    except ValueError:
+        has_kernel = False
+    assert has_kernel or part.kernel_gap
+    assert not part.kernel_gap or part.kernel_gap.startswith(part.kind)
+    assert has_kernel == (part.kernel_gap != part.kind)
 
 
 # Each family of kernels is compiled in five to ten seconds; those of BERT are in the fast tests.
