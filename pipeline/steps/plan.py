@@ -45,6 +45,7 @@ _FEWEST_HELD_OUT: Final = 2  # documents in each held-out split if the text has 
 _SHARDS: Final = 8  # minimum number of shards if each has _LEAST_BYTES: work for several cores, and visible progress
 _LEAST_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 1 << 14  # documents whose keys are hashed at once
+_SAMPLE_BYTES: Final = 1 << 20
 _BYTES_AT_ONCE: Final = 1 << 20  # of text that becomes Python's strings at once
 _IF_ANY: Final = ("phrases", "evaluation_texts", "groups", "fields", "substrings")
 _PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
@@ -274,6 +275,17 @@ class TextDirectory:
         if read_seal(path) is None:
             raise make_damage_error(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)
+
+    @cached_property
+    def sample(self) -> list[Document]:
+        """The first documents of the plan, 1 MB of text. In a mixture, this is divided equally among the groups."""
+        starts = {shard.group: shard.start for shard in reversed(self.shards) if shard.group} or {"": 0}
+        found = list[Document]()
+        for start in sorted(starts.values()):
+            size_N = np.cumsum(self.plan_N["bytes"][start : start + _SAMPLE_BYTES].astype(np.int64))
+            stop = start + int(np.searchsorted(size_N, _SAMPLE_BYTES // len(starts))) + 1
+            found += self.documents(start, min(stop, len(self.plan_N)))
+        return found
 
     def source_numbers(self, stop: int) -> tuple[list[str], np.ndarray]:
         """The names of the sources of the first `stop` documents of the plan, and the number of each one's, int64."""

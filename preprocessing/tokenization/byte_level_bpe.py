@@ -149,7 +149,10 @@ def _train(texts: Iterable[str], size: int, layout: Layout) -> BPEVocabulary:
     """Train at most `size` tokens. Every byte is a token, so no text is unknown."""
     by_kernels, texts = choose_kernels(texts)
     if by_kernels:
-        return _merge(count_gpt2_words(texts, _LONGEST_WORD, _run_kind, _short_words), size, layout)
+        from preprocessing.jit import without_extensions
+
+        with without_extensions():
+            return _merge(count_gpt2_words(texts, _LONGEST_WORD, _run_kind, _short_words), size, layout)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(

@@ -100,9 +100,12 @@ class WordPiece:
         return _by_frequency(ids, _count_tokens(tokenizer, short, np.ones(len(short))))
 
     def _train_with_kernels(self, texts: Iterable[str]) -> dict[str, int]:
+        from preprocessing.jit import without_extensions
+
         tokenizer = _tokenizer(models.WordPiece(unk_token=SPECIALS["unk"]), self.lowercase)
-        words, characters = _count_words(texts, self.lowercase)
-        ids = _merge(words, characters, self.vocab_size, tokenizer)
+        with without_extensions():
+            words, characters = _count_words(texts, self.lowercase)
+            ids = _merge(words, characters, self.vocab_size, tokenizer)
         if self.token_order == "training":
             return ids
         return _by_frequency(ids, _count_tokens(Tokenizer(_model(ids)), words.words, words.count_N))
