@@ -16,7 +16,8 @@ from numba.core.errors import NumbaError
 
 _HERE: Final = Path(__file__).parent
 _TRAINING: Final = [_HERE / "tokenization" / f"{name}.py" for name in ("kernels", "merges", "word_kernels")]
-_SOURCES: Final = [Path(__file__), *sorted((_HERE / "compiled").glob("*.py")), *_TRAINING]
+_SIGNATURES: Final = _HERE / "text" / "signature_kernels.py"
+_SOURCES: Final = [Path(__file__), *sorted((_HERE / "compiled").glob("*.py")), *_TRAINING, _SIGNATURES]
 _STAMP: Final = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).digest()
 
 

@@ -59,10 +59,10 @@ def repair_text(text: str) -> str:
 
 def is_damaged(text: str) -> bool:
     """Whether ftfy might change the text; if False, it certainly does not."""
+    if text.isascii():
+        return ("&" in text or "\x1b" in text) and _DAMAGE.search(text) is not None
     if _DAMAGE.search(text):
         return True
-    if text.isascii():
-        return False
     left = len(text) // _FEW + 1
     for match in _ODD.finditer(text):
         if is_bad(text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]):
