@@ -6,7 +6,8 @@ to neither, each process compiles again.
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,31 @@ _TRAINING: Final = [_HERE / "tokenization" / f"{name}.py" for name in ("kernels"
 _SIGNATURES: Final = _HERE / "text" / "signature_kernels.py"
 _SOURCES: Final = [Path(__file__), *sorted((_HERE / "compiled").glob("*.py")), *_TRAINING, _SIGNATURES]
 _STAMP: Final = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).digest()
+
+
+def _import_arrays() -> None:
+    """Import numba's arrays without scipy.linalg, which takes .4 s. numba imports it there to see if it is installed,
+    and again where it is needed.
+    """
+    from numba.np import linalg
+
+    ensure = linalg.ensure_blas
+    linalg.ensure_blas = _require_scipy
+    try:
+        from numba.np import arraymath
+
+        arraymath.ensure_blas = ensure
+    finally:
+        linalg.ensure_blas = ensure
+
+
+def _require_scipy() -> None:
+    if find_spec("scipy") is None:
+        raise ImportError("scipy is not installed")
+
+
+with suppress(ImportError, AttributeError):  # another version of numba
+    _import_arrays()
 
 
 def kernel(function: Callable[..., Any]) -> Any:
