@@ -154,9 +154,16 @@ def _repeats(address_K: np.ndarray, kept_K: np.ndarray) -> np.ndarray:
 
 def in_order(address_N: np.ndarray) -> np.ndarray:
     """Addresses sorted by key. For equal keys, reference corpora come first, then group, source and position."""
-    is_ours_N = address_N["part"] < ELSEWHERE
-    place = [address_N[name] for name in ("row", "part", "source", "group")]
-    return address_N[np.lexsort([*place, is_ours_N, address_N["low"], address_N["high"]])]
+    high_N = address_N["high"].astype(np.uint64)
+    order_N = np.argsort(high_N, kind="stable")
+    is_same_N = np.zeros(len(order_N) + 1, bool)
+    is_same_N[1:-1] = high_N[order_N[1:]] == high_N[order_N[:-1]]
+    tied_K = np.flatnonzero(is_same_N[1:] | is_same_N[:-1])  # few need the other fields
+    some_K = address_N[order_N[tied_K]]
+    place = [some_K[name] for name in ("row", "part", "source", "group")]
+    order_K = np.lexsort([*place, some_K["part"] < ELSEWHERE, some_K["low"], some_K["high"]])
+    order_N[tied_K] = order_N[tied_K][order_K]
+    return address_N[order_N]
 
 
 def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
