@@ -287,7 +287,9 @@ def main() -> None:
         "--memory", type=int, nargs="+", metavar="MB", help="measure only the memory, on these sizes of text"
     )
     parser.add_argument("--ratio", type=int, nargs="*", metavar="MB", default=[], help="long documents: CPU time only")
-    parser.add_argument("--short", type=int, nargs="*", metavar="MB", default=[], help="documents of 500 bytes: the same")
+    parser.add_argument(
+        "--short", type=int, nargs="*", metavar="MB", default=[], help="documents of 500 bytes: the same"
+    )
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--envs", type=Path, default=ROOT / "build" / "peers")
     parser.add_argument("--scratch", type=Path, default=ROOT / "build" / "corpus")

@@ -86,7 +86,9 @@ def sign_texts(texts: Sequence[str], ngram: int, num_permutations: int) -> tuple
     with without_extensions():
         signature_NP, has_word_N = signature_kernels.sign_texts(code_S, stop_N, find_kinds(), ngram, *permutations)
     wanted_NP, wanted_N = _sign_by_numpy(texts[:_NUM_COMPARED], ngram, num_permutations)
-    if np.array_equal(signature_NP[: len(wanted_N)], wanted_NP) and np.array_equal(has_word_N[: len(wanted_N)], wanted_N):
+    if np.array_equal(signature_NP[: len(wanted_N)], wanted_NP) and np.array_equal(
+        has_word_N[: len(wanted_N)], wanted_N
+    ):
         return signature_NP, has_word_N
     log.warning("compiled signatures differ from those of numpy, which makes all, with the same result")
     return _sign_by_numpy(texts, ngram, num_permutations)

@@ -64,9 +64,7 @@ class EncodedBatch(NamedTuple):
     def split(self) -> list[EncodedDocument]:
         """The documents, without units."""
         return [
-            EncodedDocument(
-                self.ids_T[start:end], self.sentence_starts_T[start:end], self.word_starts_T[start:end]
-            )
+            EncodedDocument(self.ids_T[start:end], self.sentence_starts_T[start:end], self.word_starts_T[start:end])
             for start, end in pairwise(self.stop_D1.tolist())
         ]
 
