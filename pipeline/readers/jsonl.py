@@ -270,10 +270,10 @@ def loads(text: str) -> Any:
     """Like json.loads, but numbers of more than 4,300 digits become infinite instead of raising an error."""
     try:
         if text.startswith("{"):  # the usual line, without the functions of `json` around the scanner
-            value, stop = _PLAIN.scan_once(text, 0)
+            value, stop = _PLAIN.raw_decode(text)
             if stop == len(text) or text[stop:] in ("\n", "\r\n"):
                 return value
-    except (ValueError, StopIteration):
+    except ValueError:
         pass  # json.loads raises the error
     try:
         return json.loads(text)

@@ -38,9 +38,11 @@ def test_a_batch_is_its_documents_end_to_end() -> None:
     again = EncodedBatch.join(batch.split())
     assert [document.ids.tolist() for document in batch.split()] == [[0, 1, 2], [], [3]]
     for one, other in zip(batch[:4], again[:4], strict=True):
-        assert one.dtype == other.dtype and np.array_equal(one, other)
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
     with_units = [document._replace(unit_starts=document.word_starts, num_lost=2) for document in batch.split()]
     joined = EncodedBatch.join(with_units)
-    assert joined.unit_starts_T is not None and np.array_equal(joined.unit_starts_T, ~flags)
+    assert joined.unit_starts_T is not None
+    assert np.array_equal(joined.unit_starts_T, ~flags)
     assert joined.num_lost == 6
     assert EncodedBatch.join([]).stop_D1.tolist() == [0]
