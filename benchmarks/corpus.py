@@ -274,7 +274,9 @@ def compare_with_library(args: argparse.Namespace) -> None:
             if not args.json:
                 print_ratios(name, results[name])
                 _print_stages(results[name]["stages"])
+                print("\nwith near and line dedup:")
                 _print_stages(results[name]["stages_near_lines"])
+                sys.stdout.flush()
     if args.json:
         print(json.dumps({"rounds": args.rounds, "texts": results}, indent=1))
 

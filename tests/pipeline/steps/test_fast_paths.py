@@ -34,6 +34,16 @@ def test_damage_of_ascii_text_begins_with_two_characters() -> None:
     assert all(repair.is_damaged(text) == (repair._DAMAGE.search(text) is not None) for text in texts if text.isascii())
 
 
+def test_odd_characters_are_found_in_lines_as_in_the_whole_text() -> None:
+    assert not any(repair._ODD.fullmatch(char) for char in map(chr, range(128)))
+    rng = np.random.default_rng(0)
+    characters = [*"ab \n\n", "\xc2", "\xc3", "\xa9", "\xb0", "\u0153", "\u0152", "\u20ac", "\u2019", "\u4e00"]
+    for _ in range(2_000):
+        text = "".join(rng.choice(characters, rng.integers(0, 12)))
+        found = [match.span() for match in repair._find_odd(text)]
+        assert found == [match.span() for match in repair._ODD.finditer(text)]
+
+
 def test_layout_is_found_by_any_of_its_marks() -> None:
     marks = ("  ", "\t", "\n ", " \n", "\n\n\n", "\x0b", "\x0c", "\xa0", "\u3000")
     for text in make_texts(1_500):
