@@ -3,6 +3,7 @@
     python benchmarks/corpus.py --make-envs      # once: create the environments of the other systems
     python benchmarks/corpus.py [--json]         # reads text from ../shared/data/text, or from --shared FOLDER
     python benchmarks/corpus.py --memory 100 1000    # only the memory of Sesame's job, on 100 and 1,000 MB of text
+    python benchmarks/corpus.py --ratio 100 --short 11 40    # CPU time of `sesame corpus` and of `tokenizers` alone
 
 All systems read the same files and write the token IDs of each document, with BERT's uncased WordPiece vocabulary. The
 scripts of the other systems (benchmarks/peers/) do nothing else. Sesame's whole job also repairs, normalizes and
@@ -31,6 +32,7 @@ from statistics import median
 from typing import Any, Final
 
 import zstandard
+from corpus_ratio import Ratio, cut_short, print_ratios, write_documents
 from peers.measure import Run, adopt, measured
 
 from preprocessing.tokenization import WordPiece, train
@@ -121,8 +123,17 @@ def _again(folder: Path, read: Any) -> Iterator[str]:
             yield f"Copy {time_}.\n{text}"
 
 
-def _articles(folder: Path) -> Iterator[str]:
-    with tarfile.open(folder / "enwiki2015_AA.tar.xz") as tar:
+def _short_again(folder: Path, read: Any) -> Iterator[str]:
+    return cut_short(_again(folder, read))
+
+
+def _all_articles(folder: Path) -> Iterator[str]:
+    for file in ("enwiki2015_AA.tar.xz", "enwiki2015_AB.tar.xz"):
+        yield from _articles(folder, file)
+
+
+def _articles(folder: Path, file_name: str = "enwiki2015_AA.tar.xz") -> Iterator[str]:
+    with tarfile.open(folder / file_name) as tar:
         for member in tar:
             if (file := tar.extractfile(member)) is not None:
                 yield from re.findall(r"<doc [^>]*>\n(.*?)</doc>", file.read().decode(), re.DOTALL)
@@ -249,12 +260,37 @@ def _print_stages(stages: dict[str, float]) -> None:
     print(f"{'all':44} {total:>7.2f}")
 
 
+def compare_with_library(args: argparse.Namespace) -> None:
+    """Print the CPU time of `sesame corpus` and of training and encoding by `tokenizers`, and the stages of the job."""
+    results = dict[str, Any]()
+    for kind, sizes, texts in (("long", args.ratio, _again), ("short", args.short, _short_again)):
+        for mb in sizes:
+            path = args.scratch / f"{kind}-{mb}mb.jsonl"
+            write_documents(texts(args.shared / "text", _all_articles), path, mb)
+            ratio, name = Ratio(path, args.scratch), f"{mb} MB of {kind} documents"
+            results[name] = ratio.measure(args.rounds)
+            results[name]["stages"] = ratio.stages()
+            results[name]["stages_near_lines"] = ratio.stages("--near")
+            if not args.json:
+                print_ratios(name, results[name])
+                _print_stages(results[name]["stages"])
+                print("\nwith near and line dedup:")
+                _print_stages(results[name]["stages_near_lines"])
+                sys.stdout.flush()
+    if args.json:
+        print(json.dumps({"rounds": args.rounds, "texts": results}, indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=40, help="MB of text")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--memory", type=int, nargs="+", metavar="MB", help="measure only the memory, on these sizes of text"
+    )
+    parser.add_argument("--ratio", type=int, nargs="*", metavar="MB", default=[], help="long documents: CPU time only")
+    parser.add_argument(
+        "--short", type=int, nargs="*", metavar="MB", default=[], help="documents of 500 bytes: the same"
     )
     parser.add_argument("--shared", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--envs", type=Path, default=ROOT / "build" / "peers")
@@ -272,6 +308,9 @@ def main() -> None:
     def bench(mb: int) -> Bench:
         return make_bench(args.shared, args.scratch, mb, args.envs)
 
+    if args.ratio or args.short:
+        compare_with_library(args)
+        return
     if args.memory:
         memory = [{"mb": mb} | row for mb in args.memory for row in bench(mb).memory()]
         print(json.dumps(memory, indent=1) if args.json else "\n".join(map(str, memory)))

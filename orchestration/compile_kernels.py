@@ -19,18 +19,21 @@ from typing import Final, cast
 import numpy as np
 
 from orchestration.config import list_names, load
+from pipeline.spec import Dedup
 from preprocessing.compiled import explain_gap
 from preprocessing.manifest import Ledger, Manifest
 from preprocessing.packing import BestFit, count_rows
 from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from preprocessing.shards import Shard, TokenStore, shard_name, write_shard
+from preprocessing.text import hash_bands, sign_texts
 from preprocessing.tokenization import Vocab, compile_training_kernels
 
 log = logging.getLogger(__name__)
 
 _MAX_NARROW: Final = 1 << 16  # larger vocabularies have token IDs of four bytes
 _LENGTH: Final = 64
+_NUM_SIGNED: Final = 200_000  # texts: enough that kernels sign them
 _PACKINGS: Final = {"contiguous": BestFit()}  # by the kind in a recipe: packings that no recipe has
 _NUM_DOCUMENTS, _NUM_SENTENCES, _NUM_TOKENS = 40, 5, 12
 
@@ -78,6 +81,11 @@ def compile_kernels(folder: Path) -> Iterator[str]:
             rows.load_kernels()
             rows.batch_at(0, 8)
             count_rows(sampling.packing, store.shards, _LENGTH, 0, lambda _: np.random.Generator(np.random.Philox(0)))
+        yield "near-duplicates"
+        settings = Dedup()
+        num_permutations = settings.num_bands * settings.rows_per_band
+        signature_NP, _ = sign_texts(["one two three "] * _NUM_SIGNED, settings.ngram_size, num_permutations)
+        hash_bands(signature_NP, settings.num_bands)
         yield "training of tokenizers"
         training.result()
 

@@ -4,7 +4,7 @@ The columns are those of a document in schema.py. The start flags are bits in th
 of at most 65,536 tokens needs 2.25 bytes per token and about 21 bytes per document, of which the key takes 16 bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,26 +59,59 @@ def write_shard(
     `shard_name` makes the name of `path`. Raises ValueError for columns of different lengths, for an empty document,
     for a document that does not begin with a sentence, and for an id that is not less than `vocab_size`.
     """
-    path = Path(path)
-    split = path.name.split("-")[0]
-    num_tokens_N = np.array([len(ids_S) for ids_S in ids], np.int64)
-    _require(split in SPLITS, path, f"the name of a shard must begin with one of {SPLITS}")
-    _require(len(ids) > 0 and num_tokens_N.min() > 0, path, "a shard must have documents, and each document tokens")
-    _require(len(ids) == len(source) == len(key), path, "each document must have a source and a key")
+    num_tokens = [len(ids_S) for ids_S in ids]
     flags = {"word_start": word_starts, "sentence_start": sentence_starts}
     if unit_starts is not None:
         flags["unit_start"] = unit_starts
     for starts in flags.values():
-        is_complete = [len(starts_S) for starts_S in starts] == num_tokens_N.tolist()
-        _require(is_complete, path, "each token must have every flag")
+        is_complete = [len(starts_S) for starts_S in starts] == num_tokens
+        _require(is_complete, Path(path), "each token must have every flag")
+    joined = {name: np.concatenate([np.zeros(0, np.bool_), *starts]) for name, starts in flags.items()}
+    ids_T = np.concatenate(ids) if len(ids) else np.zeros(0, np.int32)
+    return write_flat_shard(
+        path,
+        ids_T,
+        np.array(num_tokens, np.int64),
+        joined,
+        source,
+        key,
+        vocab_size=vocab_size,
+        metadata=metadata,
+        fields=fields,
+    )
+
+
+def write_flat_shard(
+    path: Path | str,
+    ids_T: Ints,
+    num_tokens_N: Ints,
+    flags: Mapping[str, Bools],
+    source: Sequence[str],
+    key: Sequence[bytes],
+    *,
+    vocab_size: int,
+    metadata: Sequence[Metadata] | None = None,
+    fields: Sequence[str] = (),
+) -> ShardInfo:
+    """Write the same as `write_shard`: N documents of `num_tokens_N` tokens, int64, which are end to end in `ids_T`.
+
+    `flags` are the columns `word_start`, `sentence_start` and, if there are units, `unit_start`, in this order; bool
+    [T]. Raises ValueError as `write_shard` does.
+    """
+    path = Path(path)
+    split = path.name.split("-")[0]
+    _require(split in SPLITS, path, f"the name of a shard must begin with one of {SPLITS}")
+    is_full = len(num_tokens_N) > 0 and num_tokens_N.min() > 0
+    _require(is_full, path, "a shard must have documents, and each document tokens")
+    _require(len(num_tokens_N) == len(source) == len(key), path, "each document must have a source and a key")
     offset_N1 = np.concatenate([[0], np.cumsum(num_tokens_N)])
-    ids_T, sentence_starts_T = np.concatenate(ids), np.concatenate(sentence_starts)
+    is_complete = all(len(starts_T) == len(ids_T) == offset_N1[-1] for starts_T in flags.values())
+    _require(is_complete, path, "each token must have every flag")
     _require(len(ids_T) < 1 << 31, path, "a shard must have fewer than 2**31 tokens")
     _require(0 <= ids_T.min() <= ids_T.max() < vocab_size, path, f"ids must be less than the vocab_size {vocab_size}")
-    _require(sentence_starts_T[offset_N1[:-1]].all(), path, "a document must begin with a sentence")
+    _require(flags["sentence_start"][offset_N1[:-1]].all(), path, "a document must begin with a sentence")
 
-    tokens = {"id": ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32, copy=False)}
-    tokens |= {name: np.concatenate(starts) for name, starts in flags.items()}
+    tokens = {"id": ids_T.astype(np.uint16 if vocab_size <= 1 << 16 else np.uint32, copy=False), **flags}
     token_T = pa.StructArray.from_arrays([pa.array(column_T) for column_T in tokens.values()], list(tokens))
     names, source_N = np.unique(np.array(source, object), return_inverse=True)
     index_N = pa.array(source_N).cast(_index_type(len(names)))
@@ -88,7 +121,7 @@ def write_shard(
         "key": pa.array(key, pa.binary(16)),
     }
     if fields:
-        _require(metadata is not None and len(metadata) == len(ids), path, "each document must have metadata")
+        _require(metadata is not None and len(metadata) == len(num_tokens_N), path, "each document must have metadata")
         texts = [pa.array([each.get(name) for each in metadata or ()], pa.string()) for name in fields]
         _require(all(isinstance(text, pa.Array) for text in texts), path, "metadata must have fewer than 2**31 bytes")
         columns[METADATA] = pa.StructArray.from_arrays(texts, list(fields))
@@ -103,7 +136,7 @@ def write_shard(
         size, digest = file.tell(), hashed.hexdigest()
 
     write_atomic(path, write)
-    return ShardInfo(path.name, split, len(ids), len(ids_T), size, digest)
+    return ShardInfo(path.name, split, len(num_tokens_N), len(ids_T), size, digest)
 
 
 @dataclass(frozen=True)

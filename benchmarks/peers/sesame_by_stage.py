@@ -1,7 +1,7 @@
 """Sesame's whole job in one process, with the CPU seconds of each stage.
 
-The time of a stage does not include other stages that it calls. The remaining time is Beam, imports, and Python code
-between the stages.
+The time of a stage does not include other stages that it calls. The remaining time is Beam and Python code between the
+stages. The stopwatch itself takes time at each call, so short documents look slower than they are.
 """
 
 import functools
@@ -16,35 +16,48 @@ from task import begin, end
 
 # The place where each function is looked up -> its stage.
 STAGES: Final = {
-    "pipeline.readers.plain.lines": "decompress, lines",
-    "pipeline.readers.plain.blocks": "decompress, lines",
-    "pipeline.readers.jsonl.parse_line": "json",
-    "preprocessing.text.repair.repair_text": "repair",
-    "pipeline.steps.clean.normalize": "normalise",
-    "preprocessing.text.filters.apply_rules": "rules",
-    "pipeline.steps.clean.text_key": "key",
-    "pipeline.steps.clean.write_documents": "write text",
+    "pipeline.readers.plain.lines": "read: decompress, lines",
+    "pipeline.readers.plain.blocks": "read: decompress, lines",
+    "pipeline.readers.jsonl.parse_line": "read: JSON",
+    "pipeline.steps.clean.repair_text": "clean: repair",
+    "pipeline.steps.clean.normalize": "clean: normalize",
+    "preprocessing.text.filters.apply_rules": "clean: rules",
+    "pipeline.steps.clean.text_key": "keys, dedup, plan",
+    "pipeline.steps.clean.write_documents": "clean: rest; write text",
     "pipeline.steps.clean.seal": "write text",
     "pipeline.steps.clean.read_seal": "write text",
-    "pipeline.steps.ingest.addresses": "dedup, plan",
-    "pipeline.steps.dedup.in_order": "dedup, plan",
-    "pipeline.steps.dedup._repeats": "dedup, plan",
-    "pipeline.steps.plan.in_order": "dedup, plan",
-    "pipeline.steps.plan.assign_shards": "dedup, plan",
-    "pipeline.steps.plan.write_repeats": "dedup, plan",
-    "pipeline.steps.plan.seal": "dedup, plan",
-    "pipeline.steps.ingest._text": "dedup, plan",
+    "pipeline.steps.ingest.clean_split": "clean: rest",
+    "pipeline.steps.ingest.addresses": "keys, dedup, plan",
+    "pipeline.steps.dedup.in_order": "keys, dedup, plan",
+    "pipeline.steps.dedup._repeats": "keys, dedup, plan",
+    "pipeline.steps.plan.in_order": "keys, dedup, plan",
+    "pipeline.steps.plan.assign_shards": "keys, dedup, plan",
+    "pipeline.steps.plan.write_repeats": "keys, dedup, plan",
+    "pipeline.steps.plan.seal": "keys, dedup, plan",
+    "pipeline.steps.ingest._text": "keys, dedup, plan",
+    "pipeline.steps.dedup.sign_texts": "near-duplicates: signatures",
+    "pipeline.steps.dedup.hash_bands": "near-duplicates: hashes of bands",
+    "pipeline.steps.ingest.bands": "near-duplicates: rest",
+    "pipeline.steps.ingest.edges": "near-duplicates: pairs",
+    "pipeline.steps.plan.select_similar_edges": "near-duplicates: pairs",
+    "pipeline.steps.plan.without_near": "near-duplicates: components",
+    "pipeline.steps.line_dedup.line_hashes": "repeated lines",
+    "pipeline.steps.ingest.find_repeats": "repeated lines",
+    "pipeline.steps.ingest.strike": "repeated lines",
     "pipeline.steps.plan.rows_of": "read text again",
-    "pipeline.steps.plan.document_at": "read text again",
-    "pipeline.steps.encode.sentences": "sentences",
-    "preprocessing.tokenization.vocab.Vocab._encode": "tokenize (the library)",
-    "preprocessing.tokenization.encoders.NanotokenEncoder.encode": "tokenize (nanotoken)",
-    "preprocessing.tokenization.document_encoder.DocumentEncoder.encode": "starts of sentences and words",
-    "pipeline.jobs.try_encoder": "try the encoder",
-    "pipeline.steps.encode.write_shard": "write shards",
+    "pipeline.steps.plan.documents_at": "read text again",
+    "pipeline.jobs.train": "train the vocabulary",
+    "pipeline.steps.encode.sentences": "encode: sentences",
+    "preprocessing.tokenization.vocab.Vocab._encode": "encode: tokenizers",
+    "preprocessing.tokenization.encoders.NanotokenEncoder.encode": "encode: nanotoken",
+    "preprocessing.tokenization.document_encoder.DocumentEncoder.encode": "encode: starts of sentences and words",
+    "pipeline.jobs.try_encoder": "encode: trial of the encoder",
+    "pipeline.steps.encode.write_flat_shard": "write shards",
     "pipeline.steps.encode.seal": "write shards",
     "pipeline.steps.encode.read_seal": "write shards",
-    "pipeline.jobs.check_fit": "check the vocabulary",
+    "pipeline.jobs.check_fit": "check the vocabulary and the text",
+    "pipeline.jobs.implausible_sentences": "check the vocabulary and the text",
+    "pipeline.jobs.describe_accent_loss": "check the vocabulary and the text",
     "pipeline.jobs._manifest": "manifest",
 }
 
@@ -54,8 +67,8 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.running = ["rest: Beam, imports, Python between stages"]
-        self.since = 0.0  # the CPU time of a process starts at 0
+        self.running = ["rest: Beam, Python between stages"]
+        self.seconds["imports"] = self.since = time.process_time()
 
     def turn(self, stage: str | None) -> None:
         """Start a stage; None ends the innermost one."""

@@ -4,14 +4,15 @@ from task import Task, begin, end, stage
 
 from pipeline.jobs import encode_corpus, train_vocab
 from pipeline.readers import JsonlReader
-from pipeline.spec import Corpus
+from pipeline.spec import Corpus, Dedup
 from pipeline.steps import read_text
 from preprocessing.manifest import Manifest
 from preprocessing.tokenization import WordPiece
 
 
 def whole(task: Task) -> Corpus:
-    return Corpus(name="benchmark", sources=(JsonlReader(path=str(task.input)),))
+    dedup = Dedup(minhash=True, line_min_chars=20) if task.near else Dedup()
+    return Corpus(name="benchmark", sources=(JsonlReader(path=str(task.input)),), dedup=dedup)
 
 
 def work(task: Task, corpus: Corpus) -> Manifest:
@@ -19,7 +20,8 @@ def work(task: Task, corpus: Corpus) -> Manifest:
     stage("text")
     read_text(corpus, task.out / "text", beam_args)
     stage("vocabulary")
-    train_vocab(task.out / "text", WordPiece(path=str(task.tokenizer)), task.out / "vocab")
+    spec = WordPiece(vocab_size=task.train) if task.train else WordPiece(path=str(task.tokenizer))
+    train_vocab(task.out / "text", spec, task.out / "vocab")
     stage("corpus")
     return encode_corpus(task.out / "text", task.out / "vocab", corpus, task.out / "corpus", beam_args)
 

@@ -10,7 +10,15 @@ from task import begin, end, stage
 
 from pipeline import jobs
 from pipeline.spec import Corpus
-from pipeline.steps import ENCODER_VERSION, BoundarySettings, TextDirectory, check_fit, encode_shard, seal_of
+from pipeline.steps import (
+    ENCODER_VERSION,
+    BoundarySettings,
+    TextDirectory,
+    check_fit,
+    encode_shard,
+    seal_of,
+    try_encoder,
+)
 from pipeline.steps import ingest as read
 from pipeline.steps.clean import Cleaner, clean_split
 from pipeline.steps.dedup import addresses, write_first_of_each
@@ -46,10 +54,12 @@ def read_text(corpus: Corpus, out: Path, pool: ProcessPoolExecutor) -> TextDirec
 def encode(corpus: Corpus, texts: TextDirectory, vocab: Vocab, out: Path, pool: ProcessPoolExecutor) -> Manifest:
     marks = BoundarySettings(corpus.sentence_boundaries, corpus.word_segmentation, corpus.phrases)
     identity = {"text": texts.hash, "vocab": vocab.hash, "version": f"{SCHEMA_VERSION}.{ENCODER_VERSION}"}
-    check_fit(vocab, texts)
-    vocab.save(out / "vocab")
     shards: Sequence[PlannedShard] = texts.shards
-    work = [pool.submit(encode_shard, shard, str(texts.folder), str(out), marks, **identity) for shard in shards]
+    encoder = try_encoder(vocab, texts, marks, sum(shard.bytes for shard in shards))
+    check_fit(vocab.use_encoder(encoder), texts)
+    vocab.save(out / "vocab")
+    settings = str(texts.folder), str(out), marks, encoder
+    work = [pool.submit(encode_shard, shard, *settings, **identity) for shard in shards]
     for done in work:
         done.result()
     manifest = jobs._manifest(corpus, texts, vocab, [seal_of(out / shard.name) for shard in shards], {})

@@ -17,12 +17,18 @@ import zstandard
 
 @dataclass(frozen=True)
 class Task:
-    """The arguments of a script. `out` is a new directory, `cores` the number of cores that the process may use."""
+    """The arguments of a script. `out` is a new directory, `cores` the number of cores that the process may use.
+
+    Only Sesame's scripts have `train`, the number of tokens to train instead of `tokenizer`, and `near`, whether to
+    remove near-duplicates and repeated lines.
+    """
 
     input: Path
     tokenizer: Path
     out: Path
     cores: int
+    train: int = 0
+    near: bool = False
 
     @property
     def files(self) -> list[Path]:
@@ -41,6 +47,8 @@ def begin() -> Task:
     for name in ("--input", "--tokenizer", "--out"):
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--cores", type=int, required=True)
+    parser.add_argument("--train", type=int, default=0)
+    parser.add_argument("--near", action="store_true")
     task = Task(**vars(parser.parse_args()))
     task.out.mkdir(parents=True)
     stage("work")

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Final, Literal, Self
 
 from pipeline.readers.file_ranges import FileRange, pieces_at, text_cuts
@@ -183,7 +183,7 @@ def parse_line(
         return drop_record(label, block, "no_field")
     if not isinstance(text, str):
         return drop_record(label, block, "not_a_string")
-    if line.count(json.dumps(field.rpartition(".")[2])) > 1 and _is_twice(line, field.rpartition(".")[2]):
+    if line.count(_quote(field.rpartition(".")[2])) > 1 and _is_twice(line, field.rpartition(".")[2]):
         return drop_record(label, block, "duplicate_key")
     ranges = as_spans(_at(value, spans), text) if spans else ()
     if ranges is None:
@@ -269,11 +269,23 @@ def _breaks_off(content: bytes, line: str, error: json.JSONDecodeError) -> bool:
 def loads(text: str) -> Any:
     """Like json.loads, but numbers of more than 4,300 digits become infinite instead of raising an error."""
     try:
+        if text.startswith("{"):  # the usual line, without the functions of `json` around the scanner
+            value, stop = _PLAIN.raw_decode(text)
+            if stop == len(text) or text[stop:] in ("\n", "\r\n"):
+                return value
+    except ValueError:
+        pass  # json.loads raises the error
+    try:
         return json.loads(text)
     except json.JSONDecodeError:
         raise
     except ValueError:
         return _LONG_NUMBERS.decode(text)
+
+
+@cache
+def _quote(name: str) -> str:
+    return json.dumps(name)
 
 
 def scan(text: str, start: int) -> tuple[Any, int]:

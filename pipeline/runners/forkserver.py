@@ -40,6 +40,8 @@ def serve(preload: str) -> None:
 
 def _fork_for_each(listener: socket.socket, preload: str) -> None:
     importlib.import_module(preload)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pandas")  # pyarrow imports it in each worker if it is installed
     # not at the top of the file: the client does not import Beam
     from apache_beam.runners.worker import sdk_worker_main
 

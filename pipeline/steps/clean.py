@@ -173,6 +173,9 @@ class CleaningTally:
     lost: Counter[str] = field(default_factory=Counter)  # damaged bytes in the current range, by reason
     num_lost: int = 0  # damaged records in the current range
     dropped: DroppedSample = field(default_factory=DroppedSample)
+    # kept documents that the ledger does not have yet: number, bytes of input, bytes of text
+    kept: list[int] = field(default_factory=lambda: [0, 0, 0])
+    changes: Counter[str] = field(default_factory=Counter)  # bytes that cleaning removed from them or added
 
     def of_piece(self, number: int, found: Iterable[Record]) -> Iterator[Record]:
         """The records of a file range. After the last record, damage of the range is added to `damaged`."""
@@ -186,6 +189,36 @@ class CleaningTally:
             is_whole = num == self.num_lost
             share = 1.0 if torn or is_whole else round(self.lost.total() / max(1, size), 6)
             self.damaged.append(Damage(number, share, torn or first, torn != "", is_whole))
+
+    @property
+    def num_reasons(self) -> int:
+        """Number of reasons in the ledger, including those of kept documents."""
+        return len(self.ledger.dropped.keys() | self.changes.keys())
+
+    def keep(self, record: Record, document: Document) -> None:
+        """Count a kept document; `count_kept` adds the sums to the ledger, because that takes longer."""
+        text = document.text
+        size = len(text) if text.isascii() else len(text.encode())
+        self.kept[0] += 1
+        self.kept[1] += record.size
+        self.kept[2] += size
+        self.changes["trimmed" if size <= record.size else "added"] += record.size - size
+        if record.repaired:
+            self.repaired[0] += 1
+            self.repaired[1] += record.repaired
+        self.lines[0] += 1
+        if "\n" in record.text:
+            self.lines[0] += record.text.count("\n")
+            self.lines[1] += sum(map(record.text.count, _INDENTS))
+
+    def count_kept(self) -> None:
+        """Add the kept documents to the ledger."""
+        documents, seen, kept = self.kept
+        self.ledger.see(documents, bytes=seen)
+        self.ledger.keep(documents, bytes=kept)
+        for reason, size in self.changes.items():
+            self.ledger.drop(reason, 0, bytes=size)
+        self.kept, self.changes = [0, 0, 0], Counter()
 
     def reject(self, record: Record, reason: str, snippet: bytes) -> None:
         """Count a record that could not be read or caused an error."""
@@ -240,6 +273,13 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
     reason "trimmed". If a repair makes a document longer, the added bytes are recorded with the reason "added", as a
     negative number.
     """
+    try:
+        yield from _clean_records(records, cleaner, tally)
+    finally:
+        tally.count_kept()
+
+
+def _clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTally) -> Iterator[Document]:
     ledger = tally.ledger
     for record in records:
         if record.fault in EXPECTED:
@@ -247,10 +287,10 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
             ledger.see(documents, bytes=record.size)
             ledger.drop(record.fault, documents, bytes=record.size)
             continue
-        ledger.see(bytes=record.size)
         if record.encoding:
             tally.encodings.setdefault(record.encoding, set()).add(record.source)
         if record.fault:
+            ledger.see(bytes=record.size)
             tally.reject(record, record.fault, record.snippet)
             continue
         try:
@@ -258,13 +298,15 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
         except SesameError:
             raise
         except (ValueError, RecursionError) as error:  # a library error for one text does not stop the job
+            ledger.see(bytes=record.size)
             tally.reject(record, f"broke_{type(error).__name__}", record.text[:200].encode(errors="replace"))
             continue
-        if reason == BAD_ENCODING:
-            tally.reject(record, reason, _around_lost(record.text))
-            continue
         if document is None:
-            if len(ledger.dropped) >= _MOST_REASONS and reason not in ledger.dropped:
+            ledger.see(bytes=record.size)
+            if reason == BAD_ENCODING:
+                tally.reject(record, reason, _around_lost(record.text))
+                continue
+            if tally.num_reasons >= _MOST_REASONS and reason not in ledger.dropped:
                 raise BadInput(
                     f"clean.filters: invalid reasons: got {_MOST_REASONS} and {reason!r}, expected a few; return fewer "
                     "different reasons from your filter"
@@ -272,14 +314,8 @@ def clean_records(records: Iterable[Record], cleaner: Cleaner, tally: CleaningTa
             ledger.drop(reason, bytes=record.size)
             _sample(record, reason, cleaner, tally)
             continue
-        size = len(document.text.encode())
-        ledger.keep(bytes=size)
-        ledger.drop("trimmed" if size <= record.size else "added", 0, bytes=record.size - size)
-        tally.repaired[0] += record.repaired > 0
-        tally.repaired[1] += record.repaired
+        tally.keep(record, document)
         tally.masked += masked
-        tally.lines[0] += record.text.count("\n") + 1
-        tally.lines[1] += sum(map(record.text.count, _INDENTS))
         if cleaner.with_spans:
             tally.phrases[0] += len(record.spans)
             tally.phrases[1] += len(document.spans) // 2

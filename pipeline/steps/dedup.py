@@ -8,6 +8,7 @@ hashes are sent between workers, not text.
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,12 +18,12 @@ import pyarrow.compute as pc
 import xxhash
 
 from pipeline.spec import Dedup
-from pipeline.steps.documents import batches, documents, metadata_of, origin_hash
+from pipeline.steps.documents import batches, metadata_of, origin_hash
 from pipeline.steps.output_folder import read_seal, seal
 from preprocessing.files import TEMPORARY, npy, write_atomic
 from preprocessing.manifest import Manifest
 from preprocessing.shards import METADATA, TokenStore
-from preprocessing.text import bands_of, components, shingles, signature
+from preprocessing.text import components, hash_bands, sign_texts
 
 ELSEWHERE: Final = 1 << 31  # part numbers from here on are reference corpora
 REASONS: Final = ("duplicate", "near_duplicate", "known", "near_known")  # known: contained in a reference corpus
@@ -110,8 +111,11 @@ def origin_hashes(batch: pa.RecordBatch) -> np.ndarray:
 
 def _group_by_key(record_N: np.ndarray, by: str = "high") -> Iterator[tuple[int, bytes]]:
     group_N = record_N[by].astype(np.uint64) >> np.uint64(64 - _GROUPS.bit_length() + 1)
-    for group in np.unique(group_N).tolist():
-        yield group, record_N[group_N == group].tobytes()
+    order_N = np.argsort(group_N.astype(np.uint8), kind="stable")
+    stop_G = np.cumsum(np.bincount(group_N.astype(np.int64), minlength=_GROUPS))
+    for group, (start, stop) in enumerate(pairwise([0, *stop_G.tolist()])):
+        if start < stop:
+            yield group, record_N[order_N[start:stop]].tobytes()
 
 
 def first_of_each(group: tuple[int, Iterable[bytes]], exact: bool) -> DedupResult:
@@ -150,15 +154,22 @@ def _repeats(address_K: np.ndarray, kept_K: np.ndarray) -> np.ndarray:
 
 def in_order(address_N: np.ndarray) -> np.ndarray:
     """Addresses sorted by key. For equal keys, reference corpora come first, then group, source and position."""
-    is_ours_N = address_N["part"] < ELSEWHERE
-    place = [address_N[name] for name in ("row", "part", "source", "group")]
-    return address_N[np.lexsort([*place, is_ours_N, address_N["low"], address_N["high"]])]
+    high_N = address_N["high"].astype(np.uint64)
+    order_N = np.argsort(high_N, kind="stable")
+    is_same_N = np.zeros(len(order_N) + 1, bool)
+    is_same_N[1:-1] = high_N[order_N[1:]] == high_N[order_N[:-1]]
+    tied_K = np.flatnonzero(is_same_N[1:] | is_same_N[:-1])  # few need the other fields
+    some_K = address_N[order_N[tied_K]]
+    place = [some_K[name] for name in ("row", "part", "source", "group")]
+    order_K = np.lexsort([*place, some_K["part"] < ELSEWHERE, some_K["low"], some_K["high"]])
+    order_N[tied_K] = order_N[tied_K][order_K]
+    return address_N[order_N]
 
 
 def bands(part: Path, number: int, dedup: Dedup) -> Iterator[tuple[int, bytes]]:
     """(group, band hashes with keys) of the documents in a part. A group is a band and a range of hashes."""
     signed_N = _sign(part, dedup)
-    band_NB = np.array([bands_of(signature_P, dedup.num_bands) for signature_P in signed_N["signature"]], np.uint64)
+    band_NB = hash_bands(signed_N["signature"], dedup.num_bands)
     for band in range(dedup.num_bands if len(signed_N) else 0):
         record_N = np.empty(len(signed_N), _BAND)
         record_N["hash"], record_N["part"], record_N["row"] = band_NB[:, band], number, np.arange(len(signed_N))
@@ -178,13 +189,14 @@ def _sign(part: Path, dedup: Dedup) -> np.ndarray:
     kind = np.dtype([("high", ">u8"), ("low", ">u8"), ("signature", "<u4", (num,))])
     file, identity = near_file(part), {"near": [dedup.ngram_size, num], "of": part.name}
     if read_seal(file, **identity) is None:
-        rows = [
-            (int.from_bytes(document.key[:8]), int.from_bytes(document.key[8:]), signature(shingle_N, num))
-            for batch in batches(part)
-            for document in documents(batch)
-            if len(shingle_N := shingles(document.text, dedup.ngram_size))
-        ]
-        write_atomic(file, npy(np.array(rows, kind)))
+        signed = [np.empty(0, kind)]
+        for batch in batches(part):
+            signature_NP, has_word_N = sign_texts(batch.column("text").to_pylist(), dedup.ngram_size, num)
+            signed_N = np.empty(int(has_word_N.sum()), kind)
+            signed_N["high"], signed_N["low"] = _keys(batch.column("key"))[:, has_word_N]
+            signed_N["signature"] = signature_NP[has_word_N]
+            signed.append(signed_N)
+        write_atomic(file, npy(np.concatenate(signed).astype(kind)))  # np.concatenate returns native byte order
         seal(file, **identity)
     return np.load(file, mmap_mode="r", allow_pickle=False)
 
@@ -195,12 +207,23 @@ def edges(group: tuple[int, Iterable[bytes]]) -> bytes:
     For each band hash, the first document by key is paired with each other one, and each document with the next.
     """
     record_N = np.frombuffer(b"".join(group[1]), _BAND)
+    record_N = record_N[occurs_again(record_N["hash"])]
     record_N = record_N[np.lexsort([record_N[name] for name in ("row", "part", "low", "high", "hash")])]
     is_first_N = np.ones(len(record_N), bool)
     is_first_N[1:] = np.diff(record_N["hash"]) != 0
     first_N = record_N[np.flatnonzero(is_first_N)[np.cumsum(is_first_N) - 1]]
     pairs = [_pairs(first_N, record_N), _pairs(record_N[:-1][~is_first_N[1:]], record_N[1:][~is_first_N[1:]])]
     return np.unique(np.concatenate(pairs)).astype(EDGE).tobytes()  # np.concatenate returns native byte order
+
+
+def occurs_again(hash_N: np.ndarray) -> np.ndarray:
+    """Whether each hash, uint64, occurs several times, bool [N]. The few that do are then sorted with their records."""
+    sorted_N = np.sort(hash_N)
+    repeated_K = np.unique(sorted_N[1:][sorted_N[1:] == sorted_N[:-1]])
+    if not len(repeated_K):
+        return np.zeros(len(hash_N), np.bool_)
+    place_N = np.minimum(np.searchsorted(repeated_K, hash_N), len(repeated_K) - 1)
+    return np.asarray(repeated_K[place_N] == hash_N)
 
 
 def _pairs(one_E: np.ndarray, other_E: np.ndarray) -> np.ndarray:

@@ -141,14 +141,13 @@ def _in_bounds(column: pa.Array, row_K: np.ndarray) -> bool:
     return bool((start_K >= 0).all() and (start_K <= stop_K).all() and (stop_K <= size).all())
 
 
-def document_at(batch: pa.RecordBatch, row: int, part: Path) -> Document:
-    """A row of a batch of `part`. Raises BadInput if the row is damaged."""
+def documents_at(batch: pa.RecordBatch, row_K: np.ndarray, part: Path) -> list[Document]:
+    """The rows of a batch of `part`. Raises BadInput if one of them is damaged."""
     try:
-        text, source, key, spans, check = (batch.column(name)[row].as_py() for name in COLUMNS.names)
-        metadata = batch.column(METADATA)[row].as_py() if METADATA in batch.schema.names else NO_METADATA
-        document = Document(text, source, key, tuple(spans), metadata)
-        if text_key(text) == key and _check(document) == check:
-            return document
+        found = list(documents(batch.take(pa.array(row_K))))
+        check_K = batch.column("check").take(pa.array(row_K)).to_pylist()
+        if all(text_key(each.text) == each.key for each in found) and list(map(_check, found)) == check_K:
+            return found
     except (TypeError, ValueError):  # invalid UTF-8 or a missing value
         pass
     raise make_damage_error(part)

@@ -17,6 +17,7 @@ import xxhash
 
 from pipeline.spec import Clean
 from pipeline.steps.clean import rejection_reason
+from pipeline.steps.dedup import occurs_again
 from pipeline.steps.documents import Document, batches, documents, fields_of, write_documents
 from pipeline.steps.output_folder import read_seal, seal
 from preprocessing.text import Edits, move_spans, normalize, relocate_spans, text_key
@@ -84,6 +85,7 @@ def find_repeats(group: tuple[int, Iterable[bytes]], apart: int = 0) -> Iterator
     In this document, those that begin less than `apart` after the first are left out: they overlap it.
     """
     found_K = np.frombuffer(b"".join(group[1]), OCCURRENCE)
+    found_K = found_K[occurs_again(found_K["hash"])]
     found_K = found_K[np.lexsort([found_K[name] for name in ("at", "row", "part", "rank", "hash")])]
     is_new_K = np.ones(len(found_K), bool)
     is_new_K[1:] = found_K["hash"][1:] != found_K["hash"][:-1]

@@ -27,18 +27,16 @@ from preprocessing.dropped import (
 )
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger
-from preprocessing.schema import Metadata
-from preprocessing.shards import write_shard
+from preprocessing.shards import write_flat_shard
 from preprocessing.stand_ins import require_itself
 from preprocessing.text import Gazetteer, describe_implausible, describe_unmarked, lines_as_sentences, sentences
-from preprocessing.tokenization import NUM_STRINGS, EncodedDocument, Vocab, describe_stripped_marks
+from preprocessing.tokenization import NUM_STRINGS, EncodedBatch, Vocab, describe_stripped_marks
 
 log = logging.getLogger(__name__)
 
 ENCODER_VERSION: Final = 4  # increase this if the same text yields other shards: finished shards are then rewritten
 NO_TOKENS: Final = "no_tokens"
 _AT_ONCE: Final = 1 << 18  # characters of text; the tokenizer library needs about fifty times as much memory
-_SAMPLE: Final = 1 << 20
 _WORTH_A_TRIAL: Final = 8 << 20  # bytes of text; a trial takes as long as `tokenizers` for 3 MB
 _MOST_UNKNOWN: Final = 0.2  # fraction of tokens; it is well below 1 % for a tokenizer of the right language
 
@@ -53,21 +51,22 @@ class BoundarySettings:
     phrases_hash: str = ""  # hash of the phrases
     language: str = ""  # language of all documents, if known: determines the sentence boundaries
 
-    def encode(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[Document, EncodedDocument]]:
+    def encode(self, documents: Iterable[Document], vocab: Vocab) -> Iterator[tuple[list[Document], EncodedBatch]]:
         """The documents with their encodings, in batches of a quarter of a MB of text."""
         batch, size = list[Document](), 0
         for document in documents:
             batch.append(document)
             size += len(document.text)
             if size >= _AT_ONCE:
-                yield from self._batch(batch, vocab)
+                yield batch, self._encode_batch(batch, vocab)
                 batch, size = [], 0
-        yield from self._batch(batch, vocab)
+        if batch:
+            yield batch, self._encode_batch(batch, vocab)
 
-    def _batch(self, batch: list[Document], vocab: Vocab) -> Iterator[tuple[Document, EncodedDocument]]:
+    def _encode_batch(self, batch: list[Document], vocab: Vocab) -> EncodedBatch:
         texts = [self.cut(document.text) for document in batch]
         spans = [self._spans(document) for document in batch] if self.phrases else None
-        yield from zip(batch, vocab.encode_documents(texts, words=self.word_segmentation, spans=spans), strict=True)
+        return vocab.encode_batch(texts, words=self.word_segmentation, spans=spans)
 
     def cut(self, text: str) -> list[str]:
         """The sentences of a text."""
@@ -91,50 +90,60 @@ def encode_shard(
         return
     vocab = _vocab(out, identity["vocab"], encoder)
     texts = TextDirectory.load(text_folder)
-    documents = texts.documents(shard.start, shard.stop)
     ledger, dropped = Ledger(), DroppedSample()
-    sources, keys, columns = list[str](), list[bytes](), list[EncodedDocument]()
-    metadata = list[Metadata]()
+    kept, encoded = list[Document](), list[EncodedBatch]()
+    bytes_N = texts.plan_N["bytes"][shard.start : shard.stop].astype(np.int64)
     # the type in the shard; halves the memory for small vocabularies
     narrow = np.uint16 if vocab.size <= 1 << 16 else np.uint32
-    for document, encoded in marks.encode(documents, vocab):
-        size, tokens = len(document.text.encode()), len(encoded.ids)
-        ledger.see(bytes=size, tokens=tokens)
-        if tokens:
-            ledger.keep(bytes=size)
-            sources.append(document.source)
-            keys.append(document.key)
-            columns.append(encoded._replace(ids=encoded.ids.astype(narrow)))
-            metadata.append(document.metadata)
-        else:
-            ledger.drop(NO_TOKENS, bytes=size)
-            dropped.update([_as_dropped(document)])
-    if not columns:
+    for documents, batch in marks.encode(texts.documents(shard.start, shard.stop), vocab):
+        encoded.append(batch._replace(ids_T=batch.ids_T.astype(narrow)))
+        kept += (_without_text(document) for document in documents)
+        dropped.update(_as_dropped(documents[index]) for index in np.flatnonzero(np.diff(batch.stop_D1) == 0).tolist())
+    num_tokens_N = np.concatenate([np.diff(batch.stop_D1) for batch in encoded])
+    has_tokens_N = num_tokens_N > 0
+    ledger.see(len(kept), bytes=int(bytes_N.sum()), tokens=int(num_tokens_N.sum()))
+    ledger.keep(int(has_tokens_N.sum()), bytes=int(bytes_N[has_tokens_N].sum()), tokens=int(num_tokens_N.sum()))
+    if not has_tokens_N.all():
+        ledger.drop(NO_TOKENS, int((~has_tokens_N).sum()), bytes=int(bytes_N[~has_tokens_N].sum()))
+        kept = [kept[index] for index in np.flatnonzero(has_tokens_N).tolist()]
+    if not kept:
         raise BadInput(
             f"{text_folder}: the tokenizer yields no token for any text of {shard.name}; use another tokenizer"
         )
-    info = write_shard(
+    ids_T = np.concatenate([batch.ids_T for batch in encoded])
+    flags = {
+        "word_start": np.concatenate([batch.word_starts_T for batch in encoded]),
+        "sentence_start": np.concatenate([batch.sentence_starts_T for batch in encoded]),
+    }
+    if units := [batch.unit_starts_T for batch in encoded if batch.unit_starts_T is not None]:
+        flags["unit_start"] = np.concatenate(units)
+    num_lost = sum(batch.num_lost for batch in encoded)
+    del encoded
+    info = write_flat_shard(
         part,
-        [encoded.ids for encoded in columns],
-        [encoded.word_starts for encoded in columns],
-        [encoded.sentence_starts for encoded in columns],
-        sources,
-        keys,
+        ids_T,
+        num_tokens_N[has_tokens_N],
+        flags,
+        [document.source for document in kept],
+        [document.key for document in kept],
         vocab_size=vocab.size,
-        unit_starts=[encoded.unit_starts for encoded in columns if encoded.unit_starts is not None] or None,
-        metadata=metadata,
+        metadata=[document.metadata for document in kept],
         fields=texts.fields,
     )
-    ledger.keep(0, tokens=info.tokens)
     statistics = {
-        "sentences": sum(int(encoded.sentence_starts.sum()) for encoded in columns),
-        "words": sum(int(encoded.word_starts.sum()) for encoded in columns),
-        "unknown": sum(int((encoded.ids == vocab.unk).sum()) for encoded in columns) if vocab.unk is not None else 0,
+        "sentences": int(flags["sentence_start"].sum()),
+        "words": int(flags["word_start"].sum()),
+        "unknown": int((ids_T == vocab.unk).sum()) if vocab.unk is not None else 0,
     }
     if marks.phrases:
-        statistics["phrases_without_token"] = sum(encoded.num_lost for encoded in columns)
+        statistics["phrases_without_token"] = num_lost
     sample = {"dropped": [plain_dropped(each) for each in dropped]} if dropped else {}
     seal(part, info=asdict(info), ledger=ledger.to_dict(), statistics=statistics, **sample, **identity)
+
+
+def _without_text(document: Document) -> Document:
+    """A document without its text, which is not needed once it is encoded."""
+    return Document("", document.source, document.key, (), document.metadata)
 
 
 def _as_dropped(document: Document) -> DroppedDocument:
@@ -190,8 +199,8 @@ def write_sample(texts: TextDirectory, out: Path, seals: Iterable[dict[str, Any]
 
 def check_fit(vocab: Vocab, texts: TextDirectory) -> None:
     """Raise BadInput if too many tokens of a text sample are unknown, e.g. in another language or script."""
-    sample = BoundarySettings().encode(_sample(texts), vocab)
-    ids_T = np.concatenate([encoded.ids for _, encoded in sample])
+    encoded = vocab.encode_documents([[document.text] for document in texts.sample])
+    ids_T = np.concatenate([each.ids for each in encoded])
     if not len(ids_T):
         raise BadInput(f"{texts.folder}: the tokenizer yields no token for this text; use another tokenizer")
     unknown = float((ids_T == vocab.unk).mean()) if vocab.unk is not None else 0.0
@@ -214,7 +223,7 @@ def try_encoder(
     stage = f"trying the encoder {vocab.encoder_to_try}"
     if report:
         report({"stage": stage})
-    sample = [document.text for document in _sample(texts)]
+    sample = [document.text for document in texts.sample]
     trial = vocab.try_encoder(sample)
     if trial.reason:
         log.warning("%s; tokenizers encodes the text, with the same result", trial.reason)
@@ -226,22 +235,13 @@ def try_encoder(
 
 def implausible_sentences(texts: TextDirectory, marks: BoundarySettings) -> str:
     """A description of implausible sentences in a text sample; "" if there are none."""
-    found = [sentence for document in _sample(texts) for sentence in marks.cut(document.text)]
+    found = [sentence for document in texts.sample for sentence in marks.cut(document.text)]
     return (describe_unmarked(found) if marks.sentence_boundaries == "found" else "") or describe_implausible(found)
 
 
 def describe_accent_loss(texts: TextDirectory, vocab: Vocab) -> str:
     """A description of the accents that the tokenizer removes in a text sample; "" if there are none."""
-    return describe_stripped_marks((document.text for document in _sample(texts)), vocab)
-
-
-def _sample(texts: TextDirectory) -> Iterator[Document]:
-    """The first documents of the plan, 1 MB of text. In a mixture, this is divided equally among the groups."""
-    starts = {shard.group: shard.start for shard in reversed(texts.shards) if shard.group} or {"": 0}
-    for start in sorted(starts.values()):
-        size_N = np.cumsum(texts.plan_N["bytes"][start : start + _SAMPLE].astype(np.int64))
-        stop = start + int(np.searchsorted(size_N, _SAMPLE // len(starts))) + 1
-        yield from texts.documents(start, min(stop, len(texts.plan_N)))
+    return describe_stripped_marks((document.text for document in texts.sample), vocab)
 
 
 def chain_ledgers(text: Ledger, encoded: Ledger) -> Ledger:

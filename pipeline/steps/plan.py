@@ -28,7 +28,7 @@ from pipeline.steps.dedup import (
     select_similar_edges,
     without_near,
 )
-from pipeline.steps.documents import Document, batches, document_at, make_damage_error, rows_of
+from pipeline.steps.documents import Document, batches, documents_at, make_damage_error, rows_of
 from pipeline.steps.output_folder import read_seal, seal
 from pipeline.steps.repeats import find_edited_away, write_repeats
 from preprocessing.errors import BadInput
@@ -45,6 +45,8 @@ _FEWEST_HELD_OUT: Final = 2  # documents in each held-out split if the text has 
 _SHARDS: Final = 8  # minimum number of shards if each has _LEAST_BYTES: work for several cores, and visible progress
 _LEAST_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 1 << 14  # documents whose keys are hashed at once
+_SAMPLE_BYTES: Final = 1 << 20
+_BYTES_AT_ONCE: Final = 1 << 20  # of text that becomes Python's strings at once
 _IF_ANY: Final = ("phrases", "evaluation_texts", "groups", "fields", "substrings")
 _PLANNED: Final = np.dtype([*ADDRESS.descr, ("fold", "u1"), ("shard", "<u4")])
 
@@ -274,6 +276,17 @@ class TextDirectory:
             raise make_damage_error(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)
 
+    @cached_property
+    def sample(self) -> list[Document]:
+        """The first documents of the plan, 1 MB of text. In a mixture, this is divided equally among the groups."""
+        starts = {shard.group: shard.start for shard in reversed(self.shards) if shard.group} or {"": 0}
+        found = list[Document]()
+        for start in sorted(starts.values()):
+            size_N = np.cumsum(self.plan_N["bytes"][start : start + _SAMPLE_BYTES].astype(np.int64))
+            stop = start + int(np.searchsorted(size_N, _SAMPLE_BYTES // len(starts))) + 1
+            found += self.documents(start, min(stop, len(self.plan_N)))
+        return found
+
     def source_numbers(self, stop: int) -> tuple[list[str], np.ndarray]:
         """The names of the sources of the first `stop` documents of the plan, and the number of each one's, int64."""
         planned_N, number_N, names = self.plan_N[:stop], np.empty(stop, np.int64), dict[str, int]()
@@ -308,9 +321,30 @@ class TextDirectory:
                 batch_N[here_K], row_N[here_K] = len(taken), np.arange(batch.num_rows)
                 taken.append((part, batch))
                 first += batch.num_rows
-        for number, row in zip(batch_N.tolist(), row_N.tolist(), strict=True):
-            part, batch = taken[number]
-            yield document_at(batch, row, part)
+        for first, stop in pairwise(_cut_equally(planned_N["bytes"].astype(np.int64), _BYTES_AT_ONCE)):
+            yield from _take(taken, batch_N[first:stop], row_N[first:stop])
+
+
+def _take(taken: Sequence[tuple[Path, pa.RecordBatch]], batch_K: np.ndarray, row_K: np.ndarray) -> list[Document]:
+    """The documents at these rows of these batches, in order."""
+    order_K, found = np.argsort(batch_K, kind="stable"), list[Document]()
+    cuts = np.flatnonzero(np.diff(batch_K[order_K], prepend=-1, append=-1)).tolist()
+    for start, stop in pairwise(cuts):
+        part, batch = taken[int(batch_K[order_K[start]])]
+        found += documents_at(batch, row_K[order_K[start:stop]], part)
+    place_K = np.empty(len(order_K), np.int64)
+    place_K[order_K] = np.arange(len(order_K))
+    return [found[place] for place in place_K.tolist()]
+
+
+def _cut_equally(bytes_N: np.ndarray, least: int) -> list[int]:
+    """The starts of runs of documents, and the end of the last run; each has about `least` bytes.
+
+    >>> _cut_equally(np.array([3, 3, 3, 3, 3]), 6)
+    [0, 2, 4, 5]
+    """
+    run_N = (np.cumsum(bytes_N) - bytes_N) // least
+    return [*np.flatnonzero(np.diff(run_N, prepend=-1)).tolist(), len(bytes_N)] if len(bytes_N) else []
 
 
 def _without_empty(shard: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from preprocessing.text.chinese_words import chinese_word_starts
 from preprocessing.text.decontaminate import count_shared_ngrams, fewest_words, ngram_hashes
 from preprocessing.text.filters import REASONS, RULES, apply_rules
 from preprocessing.text.language_id import LANGUAGES, language, nearest_code
-from preprocessing.text.minhash import bands_of, components, shingles, signature
+from preprocessing.text.minhash import components, hash_bands, shingles, sign_texts, signature
 from preprocessing.text.ngrams import Tokens, find_tokens, hash_ngrams, is_inside_word
 from preprocessing.text.phrases import Gazetteer, Spans, move_spans, num_without_token, phrase_starts, relocate_spans
 from preprocessing.text.pii import Edits, mask_pii
@@ -36,7 +36,6 @@ __all__ = [
     "UrlBlocklist",
     "Whitespace",
     "apply_rules",
-    "bands_of",
     "chinese_word_starts",
     "components",
     "count_shared_ngrams",
@@ -46,6 +45,7 @@ __all__ = [
     "fewest_words",
     "find_tokens",
     "from_cesu8",
+    "hash_bands",
     "hash_ngrams",
     "host_of",
     "is_inside_word",
@@ -62,6 +62,7 @@ __all__ = [
     "repair_text",
     "sentences",
     "shingles",
+    "sign_texts",
     "signature",
     "text_key",
 ]

@@ -9,17 +9,26 @@ random. It is a bijection, so two n-grams never share the minimum. It needs no p
 common `(a * x + b) % (2**61 - 1)` on 64-bit integers does overflow before the modulus is applied (datatrove).
 """
 
+import logging
+import sys
+from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from preprocessing.text.ngrams import Hashes, hash_ngrams, hash_words
+from preprocessing.schema import Bools
+from preprocessing.text.ngrams import Hashes, find_kinds, hash_ngrams, hash_words, lower_blocks
+
+log = logging.getLogger(__name__)
 
 Signature: TypeAlias = npt.NDArray[np.uint32]
 
+_LEAST_CHARS: Final = 1 << 21  # for less text, numpy is done before the compiler has been imported
+_NUM_COMPARED: Final = 8  # texts of each call
 _AT_ONCE: Final = 256  # n-grams per step: 112 permutations x 256 n-grams x 4 bytes fit into the cache
 
 
@@ -55,6 +64,63 @@ def signature(shingle_N: Hashes, num_permutations: int) -> Signature:
         permuted_PN += shift_P1
         np.minimum(least_P, permuted_PN.min(axis=1), out=least_P)
     return least_P
+
+
+def sign_texts(texts: Sequence[str], ngram: int, num_permutations: int) -> tuple[Signature, Bools]:
+    """The signatures of N texts, uint32 [N, num_permutations], and whether each has a word, bool [N].
+
+    The signature of a text without a word is 0. Kernels sign many texts, if numba is installed. The signatures of the
+    first ones are compared with those of `signature`, which makes all if there is a difference.
+
+    >>> sign_texts(["one two", "..."], ngram=5, num_permutations=4)[1].tolist()
+    [True, False]
+    """
+    if not texts or not _has_kernels(sum(map(len, texts))):
+        return _sign_by_numpy(texts, ngram, num_permutations)
+    from preprocessing.text import signature_kernels
+
+    lower = list(map(lower_blocks, texts))
+    code_S = np.frombuffer("".join(lower).encode("utf-32-le", "surrogatepass"), "<u4")
+    stop_N = np.cumsum(np.fromiter(map(len, lower), np.int64, len(lower)))
+    permutations = (np.ascontiguousarray(each_P1[:, 0]) for each_P1 in _permutations(num_permutations))
+    signature_NP, has_word_N = signature_kernels.sign_texts(code_S, stop_N, find_kinds(), ngram, *permutations)
+    wanted_NP, wanted_N = _sign_by_numpy(texts[:_NUM_COMPARED], ngram, num_permutations)
+    if np.array_equal(signature_NP[: len(wanted_N)], wanted_NP) and np.array_equal(
+        has_word_N[: len(wanted_N)], wanted_N
+    ):
+        return signature_NP, has_word_N
+    log.warning("compiled signatures differ from those of numpy, which makes all, with the same result")
+    return _sign_by_numpy(texts, ngram, num_permutations)
+
+
+def _sign_by_numpy(texts: Sequence[str], ngram: int, num_permutations: int) -> tuple[Signature, Bools]:
+    signature_NP, has_word_N = np.zeros((len(texts), num_permutations), np.uint32), np.zeros(len(texts), np.bool_)
+    for number, text in enumerate(texts):
+        if len(shingle_N := shingles(text, ngram)):
+            signature_NP[number], has_word_N[number] = signature(shingle_N, num_permutations), True
+    return signature_NP, has_word_N
+
+
+def hash_bands(signature_NP: Signature, bands: int) -> Hashes:
+    """The hashes of the bands of N signatures, uint64 [N, bands]."""
+    num_bytes = 1 + 4 * (signature_NP.shape[1] // bands)
+    if _has_kernels(signature_NP.size):
+        from preprocessing.text import signature_kernels
+
+        if signature_kernels.LEAST_BYTES <= num_bytes <= signature_kernels.MOST_BYTES and bands <= 256:
+            hash_NB: Hashes = signature_kernels.hash_bands(np.ascontiguousarray(signature_NP, np.uint32), bands)
+            some = zip(hash_NB[:_NUM_COMPARED], signature_NP, strict=False)
+            if all(np.array_equal(hash_B, bands_of(signature_P, bands)) for hash_B, signature_P in some):
+                return hash_NB
+            log.warning("compiled hashes of bands differ from those of xxhash, which makes all, with the same result")
+    return np.array([bands_of(signature_P, bands) for signature_P in signature_NP], np.uint64).reshape(-1, bands)
+
+
+def _has_kernels(num_values: int) -> bool:
+    """Whether kernels have been loaded, or can be and pay for this number of characters or values."""
+    if "preprocessing.text.signature_kernels" in sys.modules:
+        return True
+    return num_values >= _LEAST_CHARS and find_spec("numba") is not None
 
 
 def jaccard(a: str, b: str, ngram: int) -> float:

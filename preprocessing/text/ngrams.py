@@ -66,6 +66,18 @@ def hash_ngrams(word_W: Hashes, ngram: int) -> Hashes:
     return hash_N
 
 
+@pin_characters
+def lower_blocks(text: str) -> str:
+    """The text in lower case. If it is long, a control character is between the blocks that `hash_words` hashes."""
+    lower = text.lower()
+    return lower if len(lower) <= _BLOCK else "\x01".join(_blocks(lower))
+
+
+def find_kinds() -> npt.NDArray[np.uint8]:
+    """The class of each character, uint8 [0x110000]: 1 for parts of words, 2 for words, others separate words."""
+    return _kind_of_code()
+
+
 class Tokens(NamedTuple):
     """The T tokens of a text: the hash of each, uint64 [T], and its characters [start, stop), int64 [T] each."""
 
@@ -146,11 +158,16 @@ def _polynomials(value_S: Hashes, start: Where, stop: Where) -> Hashes:
 
 @cache
 def _kind_of_code() -> npt.NDArray[np.uint8]:
-    """The class of each character, uint8 [0x110000]; computed on first use in 0.1 s."""
+    """The class of each character, uint8 [0x110000]; computed on first use in 0.1 s.
+
+    Planes 4 to 13 are unassigned, planes 15 and 16 for private use.
+    """
     class_of = {"L": _PART, "N": _PART, "M": _PART, "P": _MARK, "S": _MARK, "Cn": _MARK, "Co": _MARK}
-    categories = (get_category(chr(code)) for code in range(0x110000))
-    found = (class_of.get(each, class_of.get(each[0], _BETWEEN)) for each in categories)
-    kind = np.fromiter(found, np.uint8, 0x110000)
+    kind = np.full(0x110000, _MARK, np.uint8)
+    for first, stop in ((0, 0x40000), (0xE0000, 0xF0000)):
+        categories = map(get_category, map(chr, range(first, stop)))
+        found = (class_of.get(each, class_of.get(each[0], _BETWEEN)) for each in categories)
+        kind[first:stop] = np.fromiter(found, np.uint8, stop - first)
     is_part = kind == _PART
     for first, stop in _SPACELESS:
         kind[first:stop][is_part[first:stop]] = _ALONE

@@ -1,6 +1,7 @@
 """Repair text that software has damaged, with ftfy (Speer 2019, doi:10.5281/zenodo.2591652)."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 import ftfy
@@ -59,12 +60,12 @@ def repair_text(text: str) -> str:
 
 def is_damaged(text: str) -> bool:
     """Whether ftfy might change the text; if False, it certainly does not."""
+    if text.isascii():
+        return ("&" in text or "\x1b" in text) and _DAMAGE.search(text) is not None
     if _DAMAGE.search(text):
         return True
-    if text.isascii():
-        return False
     left = len(text) // _FEW + 1
-    for match in _ODD.finditer(text):
+    for match in _find_odd(text):
         if is_bad(text[max(match.start() - _AROUND, 0) : match.end() + _AROUND]):
             return True
         left -= 1
@@ -72,6 +73,16 @@ def is_damaged(text: str) -> bool:
             rest = text[max(match.start() - _AROUND, 0) :]
             return is_bad(rest) or any(begin in rest for begin in _LINE_BEGINS)
     return False
+
+
+def _find_odd(text: str) -> Iterator[re.Match[str]]:
+    """The matches of _ODD, each of one character beyond ASCII, without a search of the lines that are ASCII."""
+    start = 0
+    for line in text.split("\n"):
+        stop = start + len(line) + 1
+        if not line.isascii():
+            yield from _ODD.finditer(text, start, stop)
+        start = stop
 
 
 def _repair_line(line: str) -> str:

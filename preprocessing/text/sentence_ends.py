@@ -15,7 +15,7 @@ from preprocessing.text.abbreviations import ANYWHERE, BEFORE_NUMBERS, COMMON_WO
 from preprocessing.text.tidy import single_blanks
 
 _LINE_END: Final = re.compile(r"(?<!\n)(?=\n)")
-_LAYOUT: Final = ("  ", "\t", "\n ", " \n", "\n\n\n", "\x0b", "\x0c", "\xa0", "\u3000")
+_LAYOUT: Final = ("  ", "\t", "\x0b", "\x0c", "\xa0", "\u3000")  # and spaces around line ends
 _LONGEST: Final = 10_000  # maximum characters of a sentence; tables and program code may have no sentence ends
 
 # The classes of marks: full stops, and all characters with Sentence_Break = STerm in Unicode except Burmese commas.
@@ -55,6 +55,7 @@ _HEADING: Final = "(?P<heading>[{capital}]{{2,30}}(?:[ ][{capital}]{{2,30}}){{1,
 # maximum length of a heading or a list item: in characters, and as a fraction of the typical length of a line
 _SHORT, _OF_TYPICAL = 120, 0.6
 _HEAD: Final = 1000  # characters from which a language is guessed
+_PART_OF_HEAD: Final = 300  # characters that suffice for most English texts
 _FEWEST: Final = 3  # frequent words needed to guess a language
 _COMMON: Final = {code: frozenset(words.split()) for code, words in COMMON_WORDS.items()}
 
@@ -77,9 +78,8 @@ def sentences(text: str, language: str = "") -> list[str]:
     if _has_layout(text):
         return _split_long(_with_layout(text, sentences(single_blanks(text), language)))
     ends = _ends(text, _end(language or guess_language(text)))
-    return _split_long(
-        [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end]
-    )
+    found = [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end]
+    return found if len(text) <= _LONGEST else _split_long(found)
 
 
 def lines_as_sentences(text: str) -> list[str]:
@@ -94,7 +94,12 @@ def lines_as_sentences(text: str) -> list[str]:
 
 def _has_layout(text: str) -> bool:
     """Whether a text has white space that `single_blanks` changes: tabs, runs of spaces, or leading white space."""
-    return any(blank in text for blank in _LAYOUT) or text[:1].isspace()
+    if "\n" in text and ("\n " in text or " \n" in text or "\n\n\n" in text):
+        return True
+    for blank in _LAYOUT:  # a loop takes less time than `any`
+        if blank in text:
+            return True
+    return text[:1].isspace()
 
 
 def _with_layout(text: str, pieces: Iterable[str]) -> list[str]:
@@ -116,10 +121,13 @@ def guess_language(text: str) -> str:
     >>> guess_language("Das ist der erste Satz, und er ist nicht lang.")
     'de'
     """
-    words = set(text[:_HEAD].lower().split())
-    if len(words & _COMMON["en"]) > 2 * _FEWEST:  # a shortcut for English
+    # shortcuts for English; the last word of a part may be incomplete
+    if len(_COMMON["en"].intersection(text[:_PART_OF_HEAD].lower().split()[:-1])) > 2 * _FEWEST:
         return "en"
-    found = {code: len(words & common) for code, common in _COMMON.items()}
+    words = text[:_HEAD].lower().split()
+    if len(_COMMON["en"].intersection(words)) > 2 * _FEWEST:
+        return "en"
+    found = {code: len(common.intersection(words)) for code, common in _COMMON.items()}
     most = max(found, key=found.__getitem__)
     if found[most] >= _FEWEST:
         return most

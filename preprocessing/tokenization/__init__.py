@@ -22,7 +22,7 @@ from preprocessing.tokenization.display import (
     legend,
     token_texts,
 )
-from preprocessing.tokenization.document_encoder import EncodedDocument
+from preprocessing.tokenization.document_encoder import EncodedBatch, EncodedDocument
 from preprocessing.tokenization.folder import of_folder
 from preprocessing.tokenization.frame import ENDED, PLAIN, Frame, add_frame, with_open_sentinels
 from preprocessing.tokenization.gpt1_tokens import INSERTS, with_inserts
@@ -54,6 +54,7 @@ __all__ = [
     "SPACE_SIGN",
     "SPECIAL",
     "ByteLevelBPE",
+    "EncodedBatch",
     "EncodedDocument",
     "EncoderTrial",
     "Frame",

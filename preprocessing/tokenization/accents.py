@@ -53,7 +53,8 @@ def describe_stripped_marks(texts: Iterable[str], vocab: Vocab) -> str:
 
 
 def _num_lost(text: str, vocab: Vocab) -> int:
-    return max(0, _num_marks(text) - _num_marks(vocab.normalize(text)))
+    num_marks = _num_marks(text)
+    return max(0, num_marks - _num_marks(vocab.normalize(text))) if num_marks else 0
 
 
 @pin_characters
@@ -63,5 +64,7 @@ def _num_marks(text: str) -> int:
     >>> _num_marks("é ё が"), _num_marks("e")
     (3, 0)
     """
+    if text.isascii():
+        return 0
     decomposed = unicodedata.normalize("NFD", text)
     return sum(get_category(char) == "Mn" for char in _BEYOND_ASCII.findall(decomposed))

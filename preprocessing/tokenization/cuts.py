@@ -5,13 +5,14 @@ is faster: the text is cut at white space if no token crosses white space. Other
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
 from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from preprocessing.schema import Ints
+from preprocessing.schema import Bools, Ints
 from preprocessing.tokenization.model_proto import is_bpe
 
 Cut = Literal["blanks", "marks", "rounding", "nowhere"]
@@ -58,20 +59,36 @@ def group_sentences(sentences: Sequence[str], cut: Cut) -> list[list[str]]:
     >>> group_sentences(["One.", " Two.", "Three."], "blanks")
     [['One.'], [' Two.', 'Three.']]
     """
-    groups = list[list[str]]()
-    for sentence in sentences:
-        last = groups[-1][-1] if groups else ""
-        if groups and not _is_cut(last, sentence, cut):
-            groups[-1].append(sentence)
-        else:
-            groups.append([sentence])
-    return groups
+    starts = np.flatnonzero(find_group_starts(sentences, [len(sentences)], cut)).tolist()
+    return [list(sentences[start:stop]) for start, stop in pairwise([*starts, len(sentences)])]
 
 
-def _is_cut(before: str, after: str, cut: Cut) -> bool:
-    if cut == "nowhere" or not before or not after:
-        return False
-    return after[0] in _BLANKS or (cut == "marks" and before[-1] in _MARKS)
+def find_group_starts(sentences: Sequence[str], num_sentences: Sequence[int], cut: Cut) -> Bools:
+    """Whether a group begins at each sentence, bool [N]: the text can be cut between groups.
+
+    `num_sentences`: the number of sentences of each document. A group has sentences of one document.
+
+    >>> find_group_starts(["One.", " Two.", "Three.", "Four."], [3, 1], "blanks").tolist()
+    [True, True, False, True]
+    """
+    begins_N = np.zeros(len(sentences), np.bool_)
+    if cut != "nowhere" and sentences:
+        code_S = np.frombuffer("".join(sentences).encode("utf-32-le", "surrogatepass"), "<u4")
+        length_N = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        stop_N = np.cumsum(length_N)
+        start_N = stop_N - length_N
+        is_safe_N = np.isin(code_S[np.minimum(start_N, len(code_S) - 1)], _codes(_BLANKS)) if len(code_S) else begins_N
+        if cut == "marks" and len(code_S):
+            is_safe_N[1:] |= np.isin(code_S[stop_N[:-1] - 1], _codes(_MARKS))
+        has_text_N = length_N > 0
+        begins_N[1:] = is_safe_N[1:] & has_text_N[1:] & has_text_N[:-1]
+    starts_D = np.cumsum([0, *num_sentences])[:-1]
+    begins_N[starts_D[np.array(num_sentences, np.int64) > 0]] = True
+    return begins_N
+
+
+def _codes(characters: str) -> Ints:
+    return np.array([ord(char) for char in characters], np.uint32)
 
 
 def parts(text: str, cut: Cut) -> list[str]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from preprocessing.schema import Bools, Ints
-from preprocessing.tokenization.cuts import Cut, counts, group_sentences
+from preprocessing.tokenization.cuts import Cut, counts, find_group_starts
 from preprocessing.tokenization.encoders import BatchEncoder
 
 Document = Sequence[str]
@@ -35,6 +35,40 @@ class EncodedDocument(NamedTuple):
     num_lost: int = 0
 
 
+class EncodedBatch(NamedTuple):
+    """D documents end to end: the columns of EncodedDocument with the T tokens of all, and where each document stops.
+
+    Document d has the tokens [stop_D1[d], stop_D1[d + 1]), int64. `num_lost` is the sum over all documents.
+    """
+
+    ids_T: Ints
+    sentence_starts_T: Bools
+    word_starts_T: Bools
+    stop_D1: Ints
+    unit_starts_T: Bools | None = None
+    num_lost: int = 0
+
+    @classmethod
+    def join(cls, documents: Sequence[EncodedDocument]) -> "EncodedBatch":
+        """The batch of these documents. Either all of them or none have units."""
+        units = [each.unit_starts for each in documents if each.unit_starts is not None]
+        return cls(
+            np.concatenate([np.zeros(0, np.int32), *(each.ids for each in documents)]),
+            np.concatenate([np.zeros(0, np.bool_), *(each.sentence_starts for each in documents)]),
+            np.concatenate([np.zeros(0, np.bool_), *(each.word_starts for each in documents)]),
+            np.cumsum([0, *(len(each.ids) for each in documents)], dtype=np.int64),
+            np.concatenate(units) if units else None,
+            sum(each.num_lost for each in documents),
+        )
+
+    def split(self) -> list[EncodedDocument]:
+        """The documents, without units."""
+        return [
+            EncodedDocument(self.ids_T[start:end], self.sentence_starts_T[start:end], self.word_starts_T[start:end])
+            for start, end in pairwise(self.stop_D1.tolist())
+        ]
+
+
 @dataclass(frozen=True)
 class DocumentEncoder:
     """Encodes documents with the IDs of `encoder`.
@@ -51,7 +85,7 @@ class DocumentEncoder:
     starts_word_V: Bools
     ends_word_V: Bools
 
-    def encode(self, documents: Sequence[Document]) -> list[EncodedDocument]:
+    def encode(self, documents: Sequence[Document]) -> EncodedBatch:
         """A sentence is marked at the first token that starts in it. One inside a single token has no mark."""
         if self.bytes_V is not None:
             ids_T, num_tokens_N = self._count_by_bytes(documents, self.bytes_V)
@@ -65,22 +99,27 @@ class DocumentEncoder:
         """Return the same, from the places of the tokens of each document."""
         num_tokens = [_count_by_sentence(each, document) for each, document in zip(placed, documents, strict=True)]
         ids_T = np.fromiter(chain.from_iterable(ids for ids, _ in placed), np.int32)
-        return self._mark_starts(ids_T, _join(num_tokens), list(map(len, documents)))
+        return self._mark_starts(ids_T, _join(num_tokens), list(map(len, documents))).split()
 
     def _count_by_blanks(self, documents: Sequence[Document]) -> tuple[Ints, Ints]:
         """The IDs of all documents, int32 [T], and the number of IDs of each sentence, int64 [N].
 
         The texts are cut at blanks where this is safe.
         """
-        groups = [group for document in documents for group in group_sentences(document, self.cut)]
-        ids_T, end_G = self.encoder.encode(["".join(group) for group in groups])
-        size_G = np.fromiter(map(len, groups), np.int64)
+        sentences = list(chain.from_iterable(documents))
+        begins_N = find_group_starts(sentences, list(map(len, documents)), self.cut)
+        first_G = np.flatnonzero(begins_N)
+        size_G = np.diff(first_G, append=len(sentences))
+        joined_K = np.flatnonzero(size_G > 1)
+        texts = [sentences[first] for first in first_G.tolist()]
+        for index in joined_K.tolist():
+            texts[index] = "".join(sentences[first_G[index] : first_G[index] + size_G[index]])
+        ids_T, end_G = self.encoder.encode(texts)
         num_tokens_N = np.repeat(np.diff(end_G), size_G)
-        joined_K, first_G = np.flatnonzero(size_G > 1), np.cumsum(size_G) - size_G
-        placed = self.place(["".join(groups[index]) for index in joined_K]) if len(joined_K) else []
+        placed = self.place([texts[index] for index in joined_K.tolist()]) if len(joined_K) else []
         for index, each in zip(joined_K.tolist(), placed, strict=True):
             inside = slice(first_G[index], first_G[index] + size_G[index])
-            num_tokens_N[inside] = _count_by_sentence(each, groups[index])
+            num_tokens_N[inside] = _count_by_sentence(each, sentences[inside])
         return ids_T, num_tokens_N
 
     def _replace_odd(self, documents: Sequence[Document], ids_T: Ints, num_tokens_N: Ints) -> tuple[Ints, Ints]:
@@ -113,18 +152,14 @@ class DocumentEncoder:
                 num_tokens.append(_count_by_sentence(self.place(["".join(document)])[0], document))
         return ids_T, _join(num_tokens)
 
-    def _mark_starts(self, ids_T: Ints, num_tokens_N: Ints, num_sentences: Sequence[int]) -> list[EncodedDocument]:
+    def _mark_starts(self, ids_T: Ints, num_tokens_N: Ints, num_sentences: Sequence[int]) -> EncodedBatch:
         """Return documents from all IDs, int32 [T], and the number of IDs of each sentence, int64 [N]."""
         stop_N = np.concatenate([[0], np.cumsum(num_tokens_N)])
         sentence_starts_T = np.zeros(len(ids_T), np.bool_)
         sentence_starts_T[stop_N[:-1][num_tokens_N > 0]] = True
         word_starts_T = self.starts_word_V[ids_T] | sentence_starts_T
         word_starts_T[1:] |= self.ends_word_V[ids_T[:-1]]
-        cuts = stop_N[np.cumsum([0, *num_sentences])].tolist()
-        return [
-            EncodedDocument(ids_T[start:end], sentence_starts_T[start:end], word_starts_T[start:end])
-            for start, end in pairwise(cuts)
-        ]
+        return EncodedBatch(ids_T, sentence_starts_T, word_starts_T, stop_N[np.cumsum([0, *num_sentences])])
 
 
 def _count_by_sentence(placed: PlacedIds, sentences: Document) -> list[int]:

@@ -22,7 +22,7 @@ from preprocessing.renames import new_value
 from preprocessing.schema import Bools, Ints
 from preprocessing.text import Spans, chinese_word_starts, num_without_token, phrase_starts
 from preprocessing.tokenization.cuts import Cut, cuts_of, cuts_of_sentencepiece, parts
-from preprocessing.tokenization.document_encoder import DocumentEncoder, EncodedDocument, PlacedIds
+from preprocessing.tokenization.document_encoder import DocumentEncoder, EncodedBatch, EncodedDocument, PlacedIds
 from preprocessing.tokenization.encoders import (
     TESTED,
     BatchEncoder,
@@ -199,7 +199,7 @@ class Vocab:
         compute.
         """
         if words == "pieces" and spans is None:
-            return self._document_encoder.encode(texts)
+            return self._document_encoder.encode(texts).split()
         placed = self._encode_with_places(["".join(document) for document in texts])
         encoded = self._document_encoder.encode_placed(placed, texts)
         begins = [np.array([begin for _, begin in places], np.int64) for _, places in placed]
@@ -220,6 +220,18 @@ class Vocab:
                 for document, ranges, begin_S in zip(encoded, spans, begins, strict=True)
             ]
         return encoded
+
+    def encode_batch(
+        self,
+        texts: Sequence[Sequence[str]],
+        *,
+        words: Literal["pieces", "jieba"] = "pieces",
+        spans: Sequence[Spans] | None = None,
+    ) -> EncodedBatch:
+        """Return the same as `encode_documents`, with all documents end to end."""
+        if words == "pieces" and spans is None:
+            return self._document_encoder.encode(texts)
+        return EncodedBatch.join(self.encode_documents(texts, words=words, spans=spans))
 
     @cached_property
     def _document_encoder(self) -> DocumentEncoder:

@@ -82,7 +82,7 @@ def count_bert_words(
     characters = _BertCharacters(tokenizer, can_be_long)
     times_C = np.zeros(_NUM_CODES, np.int64)
     words = _no_words(np.int32)
-    for batch in _batches(texts):
+    for batch in batch_texts(texts):
         text = "\n".join(batch) + "\n"
         byte_B = characters.add(text)
         if word_kernels.longest_run(byte_B, characters.run_C) > LONGEST_WORD:
@@ -106,7 +106,7 @@ def count_gpt2_words(
 
     characters = _GPT2Characters(run_kind)
     words = _no_words(np.uint8)
-    for batch in _batches(texts):
+    for batch in batch_texts(texts):
         byte_B, end_D = characters.add(batch)
         if word_kernels.longest_run(byte_B, characters.run_C) > longest:
             byte_B, end_D = characters.add([part for text in batch for part in shorten(text)])
@@ -211,7 +211,7 @@ class _GPT2Characters:
             self.kind_C[code], self.run_C[code] = next(same, kernels.WHITE), self._run_kind(chr(code))
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+def batch_texts(texts: Iterable[str]) -> Iterator[list[str]]:
     """Return the texts in lists of about a million characters; a longer text ends one."""
     batch, num_chars = list[str](), 0
     for text in texts:

@@ -24,11 +24,18 @@ from preprocessing.tokenization.part import (
     require_sizes,
     too_small,
 )
-from preprocessing.tokenization.word_counts import LONGEST_WORD, WordCounts, choose_kernels, count_bert_words
+from preprocessing.tokenization.word_counts import (
+    LONGEST_WORD,
+    WordCounts,
+    batch_texts,
+    choose_kernels,
+    count_bert_words,
+)
 
 SPECIALS: Final = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _COVERAGE: Final = 0.9999  # fraction of the text whose characters are tokens; others are [UNK]
 _CHARACTERS: Final = 1 / 32  # fraction of the tokens that may always be characters; BERT has 997 of 30,522
+_NUM_CODES: Final = 0x110000
 _LEAST_COUNT: Final = 2  # pairs that occur once are not merged
 _TEXTS_AT_ONCE: Final = 1_000  # number of texts to encode in one call
 # White space, ASCII punctuation, and CJK punctuation and characters end words.
@@ -251,10 +258,12 @@ def _tokenizer(model: models.WordPiece, lowercase: bool) -> Tokenizer:
 
 
 def _count_characters(texts: Iterable[str]) -> Counter[str]:
-    count = Counter[str]()
-    for text in texts:
-        count.update(text)
-    return count
+    count_C = np.zeros(_NUM_CODES, np.int64)
+    for batch in batch_texts(texts):
+        code_S = np.frombuffer("".join(batch).encode("utf-32-le", "surrogatepass"), "<u4")
+        count_C += np.bincount(code_S, minlength=_NUM_CODES)
+    codes = count_C.nonzero()[0]
+    return Counter(dict(zip(map(chr, codes.tolist()), count_C[codes].tolist(), strict=True)))
 
 
 def _alphabet(characters: Mapping[str, int], size: int, tokenizer: Tokenizer) -> list[str]:
