@@ -14,7 +14,6 @@ from pipeline.readers import JsonlReader
 from pipeline.readers import splits as sources
 from pipeline.spec import Corpus, Dedup, MixtureGroup
 from pipeline.steps import StaticExampleSpec, TextDirectory, encode_shard, materialise, plan, read_text
-from pipeline.steps import encode as encode_module
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Ledger, Manifest
 from preprocessing.masking import NoMasking
@@ -361,8 +360,8 @@ def test_a_sample_of_a_mixture_contains_all_groups(
         Corpus(name="x", sources=mixture.sources, validation_ratio=0.1, test_ratio=0.1), tmp_path / "plain", HERE
     )
     assert sorted(some) == sorted(_sample(plain, 12_000))
-    monkeypatch.setattr(encode_module, "_SAMPLE", 3_000)
-    heads = [document.text for document in encode_module._sample(texts)]
+    monkeypatch.setattr(plan, "_SAMPLE_BYTES", 3_000)
+    heads = [document.text for document in texts.sample]
     group_of = {
         document.text: shard.group for shard in texts.shards for document in texts.documents(shard.start, shard.stop)
     }
