@@ -234,7 +234,7 @@ class RowOrder:
         It is -1 for a sequence that is not read, because blends from its place on have no weight for the group.
         """
         if self._plans.window:
-            place_N = self._windowed(group, epoch).positions(number_N)
+            place_N = self._make_windows(group, epoch).positions(number_N)
         else:
             place_N = unshuffle(number_N, self._plans.count(group, epoch), self._key, epoch)
         return self._turns.positions(group, self.row_sums(group).before(epoch) + place_N)
@@ -262,10 +262,10 @@ class RowOrder:
     def _numbers(self, group: int, epoch: int, place_N: Ints) -> Ints:
         """The numbers of the sequences at these places of an epoch."""
         if self._plans.window:
-            return self._windowed(group, epoch).samples(place_N)
+            return self._make_windows(group, epoch).samples(place_N)
         return shuffle(place_N, self._plans.count(group, epoch), self._key, epoch)
 
-    def _windowed(self, group: int, epoch: int) -> WindowedOrder:
+    def _make_windows(self, group: int, epoch: int) -> WindowedOrder:
         return WindowedOrder(self._plans.epoch(group, epoch).end_K, self._plans.window, self._key, epoch)
 
     def _count_tokens_of(self, group: int, place: int) -> int:

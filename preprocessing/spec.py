@@ -30,10 +30,12 @@ def key(*, default: Any = MISSING, default_factory: Any = MISSING, choices: Iter
 
     `choices` are the allowed values for `sesame keys`, if the type does not list them; the part itself checks them.
     The sentence is the metadata "description" of the field, which pydantic also writes into a JSON schema.
-    Constructors, `dataclasses.fields`, `replace` and `asdict` do not use it, so hashes do not depend on it.
+    Constructors, `dataclasses.fields`, `replace` and `asdict` do not use it, so hashes do not depend on it. A part with
+    a mapping can be hashed: `hash` leaves the mapping out, and `==` compares it.
     """
     metadata = {"description": doc, "choices": tuple(choices)}
-    return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata)
+    in_hash = False if default_factory is dict else None
+    return dataclasses.field(default=default, default_factory=default_factory, metadata=metadata, hash=in_hash)
 
 
 def doc_of(part: type, name: str) -> str:

@@ -5,6 +5,7 @@ Nothing here depends on time: a request takes virtual seconds, which are only ad
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -67,6 +68,15 @@ class ThrottledStore(MemoryFileSystem):
 
 
 fsspec.register_implementation("throttled", ThrottledStore, clobber=True)
+
+
+def count_bytes(folder: Path) -> int:
+    """The total size of the files in a directory, while other threads write and rename some of them."""
+    total = 0
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def upload(folder: Path, address: str) -> None:

@@ -28,6 +28,7 @@ ARGUMENTS = {
     "folder": "new",
     "table": "albert-sp",
     "job": "job",
+    "document": "cafe",
 }
 REQUIRED_OPTIONS = {"register": ("--name", "mine")}
 COMMANDS_WITH_OUTPUT = [

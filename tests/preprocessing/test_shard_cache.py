@@ -6,7 +6,6 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +29,7 @@ from preprocessing.shard_cache import CacheSettings, ShardCache, write_at_start
 from preprocessing.shards import Shard, TokenStore, write_shard
 from preprocessing.tokenization import Vocab
 from preprocessing.windowed_order import order_shards
-from tests.remote_stores import ThrottledStore, sharded_corpus, upload
+from tests.remote_stores import ThrottledStore, count_bytes, sharded_corpus, upload
 
 LENGTH, ADDRESS, NUM_SHARDS = 64, "throttled://corpus", 6
 GPT = ExampleSpec(packing=Contiguous(unit="token"), masking=NoMasking(), objective=CausalLM())
@@ -69,11 +68,7 @@ def infos(corpus: Path) -> list[ShardInfo]:
 
 
 def disk_bytes(cache: CacheSettings) -> int:
-    total = 0
-    for path in cache.directory.iterdir():
-        with suppress(FileNotFoundError):  # another thread has renamed it meanwhile
-            total += path.stat().st_size if path.is_file() else 0
-    return total
+    return count_bytes(cache.directory)
 
 
 def cached(cache: CacheSettings) -> set[str]:

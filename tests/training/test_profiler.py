@@ -142,7 +142,7 @@ def test_a_run_that_ends_during_profiling_is_noted(
     trained(replace(run, phases=(replace(run.phases[0], steps=5),)))
     assert "Means of 2 of the 9 requested steps" in (tmp_path / "short" / "profile" / "table.txt").read_text()
     trained(replace(run, folder=str(tmp_path / "shorter"), phases=(replace(run.phases[0], steps=3),)))
-    (actual,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    (actual,) = [record.getMessage() for record in caplog.records if record.name == "training.profiler"]
     assert actual == "no profile: only 3 steps were left; profiling starts after 3 steps"
 
 

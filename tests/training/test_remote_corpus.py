@@ -23,7 +23,7 @@ from preprocessing.packing import Contiguous
 from preprocessing.remote_corpus import link_corpus
 from preprocessing.schema import Batch
 from preprocessing.shard_cache import CacheSettings, ShardCache
-from tests.remote_stores import ThrottledStore, sharded_corpus, upload
+from tests.remote_stores import ThrottledStore, count_bytes, sharded_corpus, upload
 from tests.training.corpora import mini_run, resampled
 from training.data import Loader, count_tokens_in_use, open_loader, open_validation, prefetch
 from training.run import Run
@@ -79,7 +79,7 @@ def test_each_step_is_that_of_the_local_corpus_in_the_smallest_cache(runs: tuple
     total = sum(info.bytes for info in Manifest.load(local.corpus).shards if info.split == "train")
     assert remote.engine.shard_cache.limit_bytes < total
     folder, sizes = remote.engine.shard_cache.directory, list[int]()
-    ThrottledStore.before_read = lambda name: sizes.append(sum(os.stat(one).st_size for one in os.scandir(folder)))
+    ThrottledStore.before_read = lambda name: sizes.append(count_bytes(folder))
     pairs = [(open_loader(local, rank, world), open_loader(remote, rank, world)) for rank in range(world)]
     for step in range(local.steps):
         for of_local, of_remote in pairs:
