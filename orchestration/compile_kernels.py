@@ -20,7 +20,7 @@ import numpy as np
 
 from orchestration.config import list_names, load
 from pipeline.spec import Dedup
-from preprocessing.compiled import explain_gap
+from preprocessing.compiled import COMPILING, explain_gap
 from preprocessing.manifest import Ledger, Manifest
 from preprocessing.packing import BestFit, count_rows
 from preprocessing.rows import ExampleDataset
@@ -110,6 +110,7 @@ def _make_store(folder: Path, is_wide: bool) -> tuple[TokenStore, _SmallVocab]:
 
 def main() -> None:
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.root.handlers[0].addFilter(lambda record: record.getMessage() != COMPILING)
     if find_spec("numba") is None:
         sys.exit("numba is not installed, so there are no kernels: run `pip install 'sesame-pretraining[fast]'`")
     start = time.perf_counter()

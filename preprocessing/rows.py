@@ -4,11 +4,10 @@ The data loader and the pipeline that materializes examples both call `ExampleDa
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, get_args
+from typing import Final
 
 import numpy as np
 
@@ -27,15 +26,14 @@ from preprocessing.find_rows import (
     find_stream_rows,
     list_documents,
 )
-from preprocessing.masking import Masking, require_hits
-from preprocessing.objectives import Objective
-from preprocessing.packing import Packing, PackingPlan
+from preprocessing.masking import require_hits
+from preprocessing.packing import PackingPlan
+from preprocessing.part_combinations import join_choices
 from preprocessing.row_plans import RowOrder, RowPlans
 from preprocessing.sampling import ExampleSpec
-from preprocessing.schema import ON_DEMAND, OPTIONAL, Batch, Ints, Row
+from preprocessing.schema import OPTIONAL, Batch, Ints, Row
 from preprocessing.shard_windows import ShardWindows, require_room
 from preprocessing.shards import Shard, TokenStore
-from preprocessing.spec import choices_by_key, kind_of
 from preprocessing.token_positions import TokenPositions
 from preprocessing.tokenization import KINDS, Vocab
 
@@ -44,7 +42,6 @@ log = logging.getLogger(__name__)
 UNMIXED: Final = "use a corpus file without `mixture`, or give --data PATH without GROUP="
 _CHECKED: Final = 16  # the values of `hits` are validated in one of 16 rows, because this takes microseconds
 _OF_STREAM: Final = {"stream", "counts"}  # columns that are made of the tokens of the first shard
-_UNIONS: Final[dict[str, Any]] = {"packing": Packing, "masking": Masking, "objective": Objective}
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class ExampleDataset:
                 if getattr(self.vocab, role) is None:
                     raise BadInput(
                         f"{part.kind!r} needs the special token {role!r}, which the tokenizer does not have; "
-                        f"use a tokenizer of kind {_one_of(_kinds_with(role))}"
+                        f"use a tokenizer of kind {join_choices(_kinds_with(role))}"
                     )
         if self.store.groups and (reason := self.sampling.unmixable):
             raise BadInput(f"{self.store.folder}: is a mixture, but {reason}; {UNMIXED}")
@@ -329,85 +326,6 @@ class ExampleDataset:
         return rng.key(self.sampling.seed, "masking")
 
 
-def impossible(
-    packing: Packing, masking: Masking, objective: Objective, losses_needs: Mapping[str, frozenset[str]]
-) -> str | None:
-    """Why these parts cannot work together, with the missing column and a remedy; None if they can.
-
-    `losses_needs` has the required columns of each kind of loss.
-
-    >>> from preprocessing.masking import NoMasking
-    >>> from preprocessing.objectives import MaskedLM, CausalLM
-    >>> from preprocessing.packing import Contiguous
-    >>> impossible(Contiguous(unit="token"), NoMasking(), CausalLM(), {"next_token": frozenset({"labels"})})
-    >>> impossible(Contiguous(unit="token"), NoMasking(), MaskedLM(), {"masked_tokens": frozenset({"labels"})})
-    "objective 'mlm' needs column 'hits', which masking 'none' does not produce: use masking kind 'token', 'whole_word',
-    'entity', 'span', 'ngram', 'random_spans', 'fragment' or 'partial_prediction'"
-    """
-    parts = {"packing": packing, "masking": masking, "objective": objective}
-    # Whether the corpus has the optional columns is only checked when it is opened.
-    emitted = packing.produced_columns | masking.produced_columns | ON_DEMAND | OPTIONAL
-    for reader, needs in (("masking", masking.required_columns), ("objective", objective.required_columns)):
-        for column in sorted(needs - emitted):
-            return f"{reader} {parts[reader].kind!r} needs column {column!r}, {_explain_missing_column(column, parts)}"
-    if objective.reads_segments not in (1, packing.segments):
-        kinds = [kind_of(member) for member in get_args(Packing) if member.segments == objective.reads_segments]
-        return (
-            f"objective {objective.kind!r} needs sequences of {objective.reads_segments} segments, but packing "
-            f"{packing.kind!r} makes {packing.segments}: use packing kind {_one_of(map(repr, kinds))}"
-        )
-    if unread := masking.produced_columns - objective.required_columns:
-        reason = f"objective {objective.kind!r} does not read {min(unread)!r}"
-        none = [kind_of(member) for member in get_args(Masking) if not member.possible_columns]
-        return f"masking {masking.kind!r} has no effect, {reason}: use masking kind {_one_of(map(repr, none))}"
-    for loss, needs in losses_needs.items():
-        if scarce := needs & (ON_DEMAND | OPTIONAL):
-            return (
-                f"loss {loss!r} needs column {min(scarce)!r}, which only masking and objective can read: "
-                "remove it from the required columns of the loss"
-            )
-        for column in sorted(needs - emitted - objective.produced_columns):
-            return (
-                f"loss {loss!r} needs column {column!r}, {_explain_missing_column(column, parts)}, or remove the loss"
-            )
-    return None
-
-
-def _explain_missing_column(column: str, parts: Mapping[str, Packing | Masking | Objective]) -> str:
-    """The part of a recipe that should produce a missing column, with the kinds that can produce it."""
-    for room, union in _UNIONS.items():
-        if kinds := [kind_of(member) for member in get_args(union) if column in member.possible_columns]:
-            without = f"which {room} {parts[room].kind!r} does not produce"
-            if parts[room].kind in kinds:
-                return f"{without} with {_explain_keys(column, parts[room])}"
-            return f"{without}: use {room} kind {_one_of(map(repr, kinds))}"
-    raise ValueError(f"no part produces column {column!r}")
-
-
-def _explain_keys(column: str, part: Packing | Masking | Objective) -> str:
-    """The key that keeps a part from producing a column, and its other values: "negatives none: use negatives ..."."""
-    kind: Any = type(part)
-    for name, choices in choices_by_key(kind).items():
-        having = []
-        for value in choices:
-            with suppress(ValueError):  # a value that does not fit the other keys
-                other: Any = replace(part, **{name: value})
-                having += [value] * (column in other.produced_columns)
-        if having:
-            return f"{name} {getattr(part, name)!r}: use {name} {_one_of(map(repr, having))}"
-    return "these keys: change them"
-
-
 def _kinds_with(role: str) -> list[str]:
     """The kinds of tokenizers that can have a special token of this role, each with the keys to set."""
     return [f"{kind} with {one.roles[role]}".removesuffix(" with ") for kind, one in KINDS.items() if role in one.roles]
-
-
-def _one_of(names: Iterable[str]) -> str:
-    """Join alternatives with commas and "or".
-
-    >>> _one_of(["words", "spans", "ngrams"]), _one_of(["pair"])
-    ('words, spans or ngrams', 'pair')
-    """
-    *others, last = names
-    return f"{', '.join(others)} or {last}" if others else last

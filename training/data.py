@@ -12,13 +12,14 @@ from torch.utils.data import DataLoader
 from preprocessing.collate import pad_batch, split_batch
 from preprocessing.epoch_record import EpochRecord
 from preprocessing.errors import BadInput
-from preprocessing.fixed_shapes import MicroBatchShape, RowSizes, choose_shape, make_batches
+from preprocessing.fixed_shapes import MicroBatchShape, make_batches
 from preprocessing.manifest import Manifest
 from preprocessing.order import rank_slice
 from preprocessing.rows import ExampleDataset
 from preprocessing.schema import Batch
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
+from training.batch_shapes import choose_shapes, fixes_shapes
 from training.run import EPOCHS, Run
 from training.specs import EngineSettings, Phase, list_blends
 
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 
 WORTH_KERNELS: Final = 50_000  # sequences of a worker: numpy makes them in three to ten seconds
 _MIN_SEQUENCES: Final = 16  # minimum number of sequences per stream in an evaluation, if there are enough
-_SAMPLED_ROWS: Final = 2_048  # sequences whose sizes determine the shape of micro-batches; made in about a second
 
 
 @dataclass(frozen=True)
@@ -321,52 +321,3 @@ def count_tokens_in_use(run: Run, phase: Phase, world: int) -> int:
     processes = run.engine.dataloader_num_workers
     steps = 3 * processes + 1 if processes else min(world, 2)
     return steps * phase.global_batch_size * phase.seq_length
-
-
-def fixes_shapes(machine: EngineSettings, world: int) -> bool:
-    """Whether all micro-batches of a sequence length have the same shape: on a single GPU, unless `padding` differs.
-
-    Raises BadInput for several workers, which must have the same number of micro-batches.
-    """
-    if machine.padding == "fixed" and world > 1:
-        raise BadInput(f"invalid engine.padding: got fixed, expected unpadded with {world} workers; set it to unpadded")
-    return machine.padding == "fixed" or (machine.padding == "auto" and machine.device == "cuda" and world == 1)
-
-
-def compiles(machine: EngineSettings, world: int) -> bool:
-    """Whether blocks are compiled: on a single GPU with fixed shapes, unless `torch_compile` says otherwise."""
-    if machine.torch_compile == "auto":
-        return machine.device == "cuda" and fixes_shapes(machine, world)
-    return machine.torch_compile
-
-
-def choose_shapes(
-    phases: Sequence[Phase], rows_by_length: Mapping[int, ExampleDataset], most_tokens: int
-) -> dict[int, MicroBatchShape]:
-    """The shape of micro-batches for each sequence length, from the first sequences of the training, or of each blend.
-
-    It is empty for sequences that continue each other, because each has its place in the micro-batches.
-    """
-    shapes = dict[int, MicroBatchShape]()
-    for phase in phases:
-        rows, length = rows_by_length[phase.seq_length], phase.seq_length
-        if length in shapes or rows.sampling.packing.ordered:
-            continue
-        count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of(rows.batch(_sample_addresses(rows, count)))
-        of_step: float = phase.global_batch_size
-        if phase.batch_unit == "token":
-            of_step *= length / float(sizes.tokens.mean())
-        shapes[length] = choose_shape(sizes, round(of_step), length, most_tokens)
-    return shapes
-
-
-def _sample_addresses(rows: ExampleDataset, count: int) -> list[tuple[int, int]]:
-    """The addresses of the first `count` sequences, in equal parts of all blends if there are several."""
-    starts = [blend.start for blend in rows.blends] or [0]
-    parts = [rank_slice(max(count, len(starts)), part, len(starts)) for part in range(len(starts))]
-    return [
-        address
-        for start, part in zip(starts, parts, strict=True)
-        for address in rows.addresses(start, start + part.stop - part.start)
-    ]

@@ -19,7 +19,7 @@ from orchestration.trackers import find_missing
 from preprocessing.errors import BadInput
 from preprocessing.objectives import Objective
 from preprocessing.packing import Packing
-from preprocessing.rows import impossible
+from preprocessing.part_combinations import impossible
 from preprocessing.spec import InvalidValue
 from preprocessing.tokenization import TokenizerSpec, table_rows, vocab_from_file
 from training.losses import check_losses

@@ -17,8 +17,9 @@ from orchestration.jobs.corpus_job import CorpusJob, open_corpus_job
 from orchestration.jobs.held_out import STAGE as HELD_OUT_STAGE
 from orchestration.jobs.held_out import find_too_few, tasks_without_text
 from orchestration.jobs.initial_weights import remind_of_vocabulary
-from orchestration.jobs.job import Job, JobFlags, cluster_of, describe_built_mixture, open_job
+from orchestration.jobs.job import Job, JobFlags, cluster_of, open_job
 from orchestration.jobs.micro_batch import choose_micro_batch
+from orchestration.jobs.mixtures import describe_built_mixture
 from orchestration.jobs.own_texts import write_texts
 from orchestration.jobs.part_code import compute_digests
 from orchestration.jobs.run_names import match_run, refuse_another_run

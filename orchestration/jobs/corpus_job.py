@@ -21,12 +21,12 @@ from orchestration.config import (
 from orchestration.jobs import held_out, stages
 from orchestration.jobs.job import (
     cluster_of,
-    describe_mixture,
     inputs_of,
     require_text,
     require_whitespace,
 )
 from orchestration.jobs.job_flags import JobFlags
+from orchestration.jobs.mixtures import describe_mixture
 from pipeline.readers import list_unread_files
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput

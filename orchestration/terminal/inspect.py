@@ -35,13 +35,15 @@ class ExampleDocument:
     start: int
     stop: int
     num_tokens: int  # of the whole document
+    group: str = ""  # of a mixture
 
     def __str__(self) -> str:
         """
-        >>> str(ExampleDocument("c0ffee0123456789", "a.txt", 0, 60, 100))
-        'a.txt, key c0ffee012345, tokens 0-59 of 100'
+        >>> str(ExampleDocument("c0ffee0123456789", "a.txt", 0, 60, 100, group="web"))
+        'web: a.txt, key c0ffee012345, tokens 0-59 of 100'
         """
-        return f"{self.source}, key {self.key[:12]}, tokens {self.start:,}-{self.stop - 1:,} of {self.num_tokens:,}"
+        source = f"{self.group}: {self.source}" if self.group else self.source
+        return f"{source}, key {self.key[:12]}, tokens {self.start:,}-{self.stop - 1:,} of {self.num_tokens:,}"
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ class _Decoder:
         self._dataset, self._vocab = dataset, dataset.vocab
         self._is_causal = run.model.attention_mask == "causal"
         self._means = run.sampling.packing.label_means
+        mixture = dataset.store.manifest.mixture
+        self._group_of_shard = {shard: name for name, group in mixture.items() for shard in group.shards}
         objective = run.sampling.objective
         self._hides, self._lookahead = objective.attention == "queries", objective.lookahead
 
@@ -200,6 +204,7 @@ class _Decoder:
                     span.start,
                     span.stop,
                     int(span.shard.num_tokens_N[span.document]),
+                    self._group_of_shard.get(span.shard.path.name, ""),
                 )
                 for span in spans
             ),

@@ -53,7 +53,7 @@ def recipe(one: Recipe) -> Tree:
         Text.assemble((one.name, NAME), "  ", one.paper, "  ", (f"hash {one.hash[:12]}", QUIET)), guide_style=QUIET
     )
     data = tree.add("data")
-    data.add(f"text of {one.data.corpus}")
+    data.add(f"text of {one.data.corpus}{_describe_mixture(one.data.mixture)}")
     data.add(one.data.tokenizer.describe())
     data.add(f"packing: {one.data.packing.describe()}")
     objective = tree.add("objective")
@@ -72,7 +72,7 @@ def recipe(one: Recipe) -> Tree:
                 f"{phase.global_batch_size * phase.seq_length:,} tokens, in sequences of at most "
                 f"{phase.seq_length:,} tokens"
             )
-        training.add(f"{phase.steps:,} steps of {batch}")
+        training.add(f"{phase.steps:,} steps of {batch}{_describe_mixture(phase.mixture)}")
     training.add(
         f"{reports.format_number(one.num_tokens)} tokens, "
         f"{reports.format_number(reports.training_flops(one))} floating-point operations"
@@ -90,6 +90,15 @@ def recipe(one: Recipe) -> Tree:
     if one.reported_results:
         _add_figures(tree.add("reported results"), one.reported_results)
     return tree
+
+
+def _describe_mixture(mixture: Mapping[str, float]) -> str:
+    """
+    >>> _describe_mixture({"web": 3, "wiki": 1.0}), _describe_mixture({})
+    (', 75 % web, 25 % wiki', '')
+    """
+    total = sum(mixture.values())
+    return "".join(f", {100 * weight / total:.4g} % {name}" for name, weight in mixture.items() if weight)
 
 
 def _add_figures(tree: Tree, figures: Mapping[str, Any]) -> None:

@@ -10,6 +10,6 @@ imported when a process makes its first batch.
 """
 
 from preprocessing.compiled.coverage import explain_gap
-from preprocessing.compiled.first_batches import CheckedBatches, CompiledBatches, open_batches
+from preprocessing.compiled.first_batches import COMPILING, CheckedBatches, CompiledBatches, open_batches
 
-__all__ = ["CheckedBatches", "CompiledBatches", "explain_gap", "open_batches"]
+__all__ = ["COMPILING", "CheckedBatches", "CompiledBatches", "explain_gap", "open_batches"]

@@ -16,6 +16,7 @@ from preprocessing.tokenization import Vocab
 
 log = logging.getLogger(__name__)
 
+COMPILING: Final = "compiling the kernels that make batches: about ten seconds, once on this machine"
 _CHECKED_BATCHES: Final = 2
 _CHECKED_ROWS: Final = 16  # of each; numpy makes them in a few milliseconds
 _SLOW_S: Final = 1.0
@@ -84,7 +85,7 @@ class CheckedBatches:
         start = time.perf_counter()
         self._compiled = self._open()
         if self._compiled.will_compile():
-            log.warning("compiling the kernels that make batches: about ten seconds, once on this machine")
+            log.warning(COMPILING)
         batch = self._compiled.make(address_B2)
         if (seconds := time.perf_counter() - start) > _SLOW_S:
             log.info("the first batch took %.1f s, with the compilation of its kernels", seconds)

@@ -14,7 +14,8 @@ from preprocessing.objectives import Denoising
 from preprocessing.packing import Contiguous, Stream
 from preprocessing.schema import Batch
 from tests.training.corpora import gpt, mini_run, resampled
-from training.data import _sample_addresses, choose_shapes, num_micro, open_loader, open_validation, prefetch
+from training.batch_shapes import _sample_addresses, choose_shapes
+from training.data import num_micro, open_loader, open_validation, prefetch
 from training.run import EPOCHS, Run
 from training.specs import EngineSettings, Phase
 

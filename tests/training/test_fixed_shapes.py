@@ -18,7 +18,7 @@ from preprocessing.schema import IGNORE, Batch, Row
 from tests import family
 from tests.golden import record
 from training.architectures import DeviceBatch
-from training.data import fixes_shapes
+from training.batch_shapes import fixes_shapes
 from training.engines import LocalEngine, to_tensors
 from training.engines.upload import Uploader
 from training.optimizers import schedule

@@ -11,7 +11,7 @@ from torch import Tensor
 from preprocessing.errors import BadInput
 from training import checkpoint
 from training.architectures import ONLY, WHOLE, BlockCompiler, PipelineStage, Share, compile_blocks
-from training.data import compiles, fixes_shapes
+from training.batch_shapes import compiles, fixes_shapes
 from training.formats.load import Lazy, LazyTensor, load_lazily
 from training.formats.same_architecture import FURTHER_SEGMENTS, require_same_architecture, warn_of_other_epsilon
 from training.losses import Loss
