@@ -58,8 +58,8 @@ def encode(corpus: Corpus, texts: TextDirectory, vocab: Vocab, out: Path, pool: 
     encoder = try_encoder(vocab, texts, marks, sum(shard.bytes for shard in shards))
     check_fit(vocab.use_encoder(encoder), texts)
     vocab.save(out / "vocab")
-    settings = str(texts.folder), str(out), marks, encoder
-    work = [pool.submit(encode_shard, shard, *settings, **identity) for shard in shards]
+    text, corpus_dir = str(texts.folder), str(out)
+    work = [pool.submit(encode_shard, shard, text, corpus_dir, marks, encoder, **identity) for shard in shards]
     for done in work:
         done.result()
     manifest = jobs._manifest(corpus, texts, vocab, [seal_of(out / shard.name) for shard in shards], {})

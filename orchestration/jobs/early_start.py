@@ -14,7 +14,7 @@ from pipeline.readers import plan_splits
 from training.evaluation.tasks import TaskFile
 from training.run import Resume
 
-MOST_BYTES: Final = 50_000_000  # bytes of text; a larger text is processed on all cores
+MOST_BYTES: Final = 150_000_000  # bytes of text; a larger text is processed on all cores
 
 
 @contextmanager
