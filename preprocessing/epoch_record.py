@@ -55,7 +55,12 @@ class EpochRecord:
             value: dict[str, Any] = from_checked_json(self.path.read_bytes())
             if value["identity"] != self._identity:
                 return {}
-            return {(length, group, epoch): EpochSizes(*sizes) for length, group, epoch, *sizes in value["epochs"]}
+            sizes = {
+                (length, group, epoch): EpochSizes(*of_epoch) for length, group, epoch, *of_epoch in value["epochs"]
+            }
+            if not all(isinstance(number, int) for key, of in sizes.items() for number in (*key, of.rows)):
+                raise ValueError("not all sizes are integers")
+            return sizes
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError) as error:

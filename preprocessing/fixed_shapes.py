@@ -5,6 +5,7 @@ the padding token, which no loss counts and to which no other sequence attends.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +35,12 @@ class RowSizes:
         sources_B = batch["source_lengths"].astype(np.int64) if "source_lengths" in batch else 0 * tokens_B
         row_of_M = np.searchsorted(batch["first_at"], batch["targets_at"], side="right") - 1
         return cls(tokens_B, sources_B, np.bincount(row_of_M, minlength=len(tokens_B)))
+
+    @classmethod
+    def join(cls, parts: Sequence["RowSizes"]) -> "RowSizes":
+        """The sizes of all sequences of several samples."""
+        tokens, sources, targets = zip(*((part.tokens, part.sources, part.targets) for part in parts), strict=True)
+        return cls(np.concatenate(tokens), np.concatenate(sources), np.concatenate(targets))
 
     def find_constant(self) -> tuple[int, int, int] | None:
         """Tokens, source tokens and targets of nearly all sequences, if no other sequence is longer; else None.

@@ -1,11 +1,29 @@
 """Imports that take less time: of parts at their first use, and without garbage collection."""
 
 import gc
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def has_compiler() -> bool:
+    """Whether numba is installed and can be imported. If it cannot, a warning says why, once in a process."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        import_module("preprocessing.jit")
+    except Exception as error:  # e.g. of a numpy that this version of numba does not support
+        log.warning("numba is not used (%s: %s); all results are the same, slower", type(error).__name__, error)
+        return False
+    return True
 
 
 def import_on_use(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:

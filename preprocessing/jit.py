@@ -6,16 +6,21 @@ each process compiles again what it does not find.
 """
 
 import gc
+import glob
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, Final
+
+import numpy as np
 
 from preprocessing.imports import without_collection
 
@@ -32,6 +37,7 @@ with without_collection():
     from numba.core.dispatcher import Dispatcher
     from numba.core.registry import cpu_target
 
+_IMPORTS: Final = threading.RLock()  # two threads may compile their first kernels at once
 _OPTIONS: Final[dict[str, Any]] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
 
 
@@ -50,7 +56,7 @@ def is_compiled(function: Callable[..., Any]) -> bool:
 
 
 def _compile_for_args(compiled: Dispatcher, *args: Any) -> Any:
-    with _without_other_packages():
+    with _IMPORTS, _without_other_packages():
         return Dispatcher._compile_for_args(compiled, *args)  # type: ignore[attr-defined]
 
 
@@ -114,6 +120,14 @@ class _CacheFile(IndexDataCacheFile):
         found[key] = self._data_name_pattern.format(number=0).replace(".0.", f".{self._hash(key)}.")
         self._save_data(found[key], data)
         self._save_index(found)
+        self._remove_old(set(found.values()))
+
+    def _remove_old(self, names: set[str]) -> None:
+        """Remove the code of earlier sources, whose files the index does not name any more."""
+        prefix, _, suffix = self._data_name_pattern.partition("{number:d}")
+        for path in Path(self._cache_path).glob(f"{glob.escape(prefix)}*{suffix}"):
+            if path.name not in names:
+                path.unlink(missing_ok=True)
 
     def _hash(self, key: Any) -> str:
         return hashlib.sha256(self._source_stamp + repr(key).encode()).hexdigest()[:16]
@@ -175,25 +189,46 @@ class _KernelCache(FunctionCache):
 
 @cache
 def _stamp(module: str) -> bytes:
-    """A hash of everything on which the machine code of the kernels of a module depends.
+    """A hash of everything on which the machine code of the kernels of a module depends, as this process has it.
 
-    That is its own source, the sources of kernels and classes that it imports, and all constants: machine code contains
-    the values of constants and the code of other kernels.
+    That is all functions and constants of its module, and of the modules of kernels and classes that it uses: machine
+    code contains the values of constants and the code of other kernels. Source files are not read, because they may
+    have changed since they were imported.
     """
-    sources, constants, left = dict[str, bytes](), list[str](), [module]
+    described, left = dict[str, str](), [module]
     while left:
         name = left.pop()
-        values = vars(sys.modules[name])
-        if name in sources or "__file__" not in values:
+        if name in described or name not in sys.modules:
             continue
-        sources[name] = Path(values["__file__"]).read_bytes()
-        for key, value in sorted(values.items()):
-            if isinstance(value, int | float | str | bytes) and not key.startswith("__"):
-                constants.append(f"{name}.{key}={value!r}")
-            elif _is_compiled_in(value):
-                left.append(value.__module__)
-    content = Path(__file__).read_bytes() + b"".join(sources[name] for name in sorted(sources))
-    return hashlib.sha256(content + "\n".join(sorted(constants)).encode()).digest()
+        values = {key: value for key, value in vars(sys.modules[name]).items() if not key.startswith("__")}
+        described[name] = "\n".join(f"{key}={_describe(values[key])}" for key in sorted(values))
+        left += [value.__module__ for value in values.values() if _is_compiled_in(value)]
+    content = "\n".join([repr(_OPTIONS), *(f"{name}:{described[name]}" for name in sorted(described))])
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest().encode()
+
+
+def _describe(value: Any) -> str:
+    """The code of a function, the fields of a class, or the value of a constant; "" for other values."""
+    if isinstance(value, Dispatcher):
+        return _describe(value.py_func)
+    if isinstance(value, numba.extending._Intrinsic):
+        return _describe(value._defn)
+    if isinstance(value, FunctionType):
+        return f"{_describe(value.__code__)} {value.__defaults__!r}"
+    if isinstance(value, CodeType):
+        names = value.co_names, value.co_varnames, value.co_freevars, value.co_cellvars
+        return f"{value.co_code.hex()} {names} {[_describe(one) for one in value.co_consts]}"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {value.tobytes().hex()}"
+    if isinstance(value, tuple | list):
+        return str([_describe(one) for one in value])
+    if isinstance(value, frozenset):
+        return str(sorted(map(_describe, value)))
+    if isinstance(value, type):
+        return str(getattr(value, "_fields", ""))
+    if value is None or isinstance(value, int | float | str | bytes | np.generic):
+        return f"{type(value).__name__} {value!r}"
+    return ""
 
 
 def _is_compiled_in(value: Any) -> bool:

@@ -19,7 +19,8 @@ WAITS_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # before each retry of a fail
 BLOCK: Final = 1 << 22  # bytes per request of a download
 _QUIET: Final = 2  # retries without a message, because a store may answer the next request
 # errors that another attempt cannot change
-_FINAL: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, BadInput)
+_MISSING: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_FINAL: Final = (*_MISSING, BadInput)
 # how fsspec names a missing package
 _PACKAGE: Final = re.compile(r"[Ii]nstall ([\w-]+) to|requires \"?([\w-]+)\"? to be installed")
 Result = TypeVar("Result")
@@ -54,12 +55,19 @@ def hide_login(url: str) -> str:
 
 
 def read_if_exists(url: str) -> bytes | None:
-    """The content of a small file; None if it is missing or cannot be read. Nothing is repeated."""
-    store, path = open_store(url)
-    try:
-        return bytes(store.cat_file(path))
-    except Exception:  # the file systems of fsspec have no common class of errors
-        return None
+    """The content of a small file; None if it is missing, or if the store refuses to read it."""
+
+    def read(store: Any, path: str) -> bytes | None:
+        try:
+            return bytes(store.cat_file(path))
+        except _MISSING:
+            return None
+        except Exception as error:  # of a web server: it refuses what it does not have in its own way
+            if 400 <= getattr(error, "status", 0) < 500:
+                return None
+            raise
+
+    return retry(url, read)
 
 
 def list_files(url: str) -> list[str]:

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
 from typing import Final, Protocol, TypeVar
 
@@ -136,8 +135,14 @@ class OpenShards:
                     self._num_threads -= 1
                     return
                 file = self._waiting.popleft()
-            with suppress(SesameError, OSError):
+            try:
                 self.files.fetch(file.cached_name, file.num_bytes, write_quietly(file), wait=False)
+            except (SesameError, OSError):
+                continue
+            except BaseException:  # unexpected: threading prints it
+                with self._mutex:
+                    self._num_threads -= 1
+                raise
 
     def _fetch_now(self, file: RemoteFile) -> None:
         self.files.fetch(file.cached_name, file.num_bytes, write_aloud(file), make_room=self.release_one)

@@ -176,12 +176,12 @@ def _find_turns(group: int, turn_N: Ints, share_G: Ints) -> Ints:
     if len(share_G) == 1:
         return turn_N
     cut, share, total = _split(share_G)
-    half = total // 2
+    half = total // 2  # products stay below 2**61, because each `total` positions repeat the turns
     if group < cut:
-        inner_N = _find_turns(group, turn_N, share_G[:cut])
-        return -((half - (inner_N + 1) * total) // share) - 1
-    inner_N = _find_turns(group - cut, turn_N, share_G[cut:])
-    return -(-(inner_N * total + half + 1) // (total - share)) - 1
+        whole_N, inner_N = np.divmod(_find_turns(group, turn_N, share_G[:cut]), share)
+        return whole_N * total - (half - (inner_N + 1) * total) // share - 1
+    whole_N, inner_N = np.divmod(_find_turns(group - cut, turn_N, share_G[cut:]), total - share)
+    return whole_N * total - (-(inner_N * total + half + 1) // (total - share)) - 1
 
 
 def whole_shares(weights: Sequence[Fraction]) -> Ints:

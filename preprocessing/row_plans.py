@@ -128,11 +128,23 @@ class RowPlans:
         key = group, self.plan_turn(epoch)
         if key not in self._cached_plans:
             plans = self._make(*key)
+            self._require_sizes(*key, plans)
             of_group = [cached for cached in self._cached_plans if cached[0] == group]
             for oldest in of_group[: 1 - KEPT_EPOCHS]:
                 del self._cached_plans[oldest]
             self._cached_plans[key] = plans
         return self._cached_plans[key]
+
+    def _require_sizes(self, group: int, turn: int, plans: EpochPlans) -> None:
+        """Raise BadInput if these plans have another number of sequences than positions were computed with."""
+        recorded = self._record.get(self._length, group, turn) if self._record else None
+        known, rows = self._cached_sizes.get((group, turn)) or recorded, int(plans.end_K[-1])
+        if known is not None and known.rows != rows:
+            where = self._record.path if self._record and recorded else self.store.folder
+            raise BadInput(
+                f"{where}: epoch {turn} was counted with {known.rows:,} sequences of {self._length} tokens, but has "
+                f"{rows:,}; another version of Sesame probably wrote it: delete it, or resume with that version"
+            )
 
     @property
     def period(self) -> int:

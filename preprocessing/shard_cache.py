@@ -86,7 +86,7 @@ class ShardCache:
             except FileNotFoundError:  # removed by another process in this moment
                 continue
             try:
-                fcntl.flock(handle, fcntl.LOCK_SH)
+                self._flock(handle, fcntl.LOCK_SH)
                 if is_same_file(handle, path):
                     self.touch(name)
                     return mmap.mmap(handle, 0, prot=mmap.PROT_READ)
@@ -185,7 +185,7 @@ class ShardCache:
                         os.ftruncate(handle, 0)
                         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                             raise self._explain(error) from None
-                        if not self._evict(self.count_bytes() - 1):
+                        if not self._evict(self.count_bytes() - 1) and not make_room():
                             raise BadInput(
                                 f"{self.folder}: no space left on the disk for {name} ({_gb(size)}); free some, or set "
                                 f"{_KEYS}"
@@ -239,10 +239,16 @@ class ShardCache:
         """Only one process at a time reserves, renames or removes."""
         handle = os.open(self.folder / _LOCK, os.O_RDONLY | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            self._flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             _release(handle)
+
+    def _flock(self, handle: int, kind: int) -> None:
+        try:
+            fcntl.flock(handle, kind)
+        except OSError as error:
+            raise self._explain(error) from None
 
     def _open_folder(self) -> None:
         try:

@@ -1,8 +1,10 @@
 """Which shards of a store a batch reads, so that they are fetched before, and those of the next batches meanwhile."""
 
 import resource
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -17,6 +19,7 @@ from preprocessing.shard import Shard
 from preprocessing.shard_cache import GIGABYTE
 from preprocessing.windowed_order import order_shards
 
+_READERS: Final = count()
 _OTHER_FILES: Final = 256  # files that a worker has open besides its shards
 Window = tuple[int, int, int]
 """Group, epoch and number of a window of shards (windowed_order.py)."""
@@ -32,6 +35,7 @@ class ShardWindows:
 
     def __init__(self, plans: RowPlans, key: rng.RandomKey, forget: Callable[[], None]) -> None:
         self._plans, self._key, self._forget = plans, key, forget
+        self._reader = next(_READERS)
         self._current = frozenset[Window]()
         self._next: list[StoredShard] = []
         self._cached_windows: dict[tuple[int, int], Ints] = {}  # by group and epoch
@@ -42,11 +46,13 @@ class ShardWindows:
             self._fetch_lines(address_B2)
             return
         windows = frozenset(self._iterate_windows(address_B2))
+        groups = {group for group, _, _ in windows}
+        windows |= {window for window in self._current if window[0] not in groups}  # a rare group stays where it is
         if windows != self._current:
             self._forget()
             self._current = windows
             now = {shard.stored: shard for window in sorted(windows) for shard in self._list_shards(window)}
-            self._opened.need(id(self), frozenset(file.cached_name for file in now))
+            self._opened.need(self._reader, frozenset(file.cached_name for file in now))
             self._opened.fetch(list(now))
             for shard in now.values():  # so that none of them makes room for the next ones
                 shard.map()
@@ -63,12 +69,12 @@ class ShardWindows:
         """Release all shards that this process has mapped for the dataset."""
         self._forget()
         self._current, self._next = frozenset(), []
-        self._opened.need(id(self), frozenset())
+        self._opened.need(self._reader, frozenset())
 
     def _fetch_lines(self, address_B2: Ints) -> None:
         """Fetch the shards of these sequences. They are needed from now on, because any later batch may read them."""
         names = [shard.stored.cached_name for shard in self._plans.store.shards if isinstance(shard, RemoteShard)]
-        self._opened.need(id(self), frozenset(names))
+        self._opened.need(self._reader, frozenset(names))
         lines = sorted(
             {
                 (group, plan % len(self._plans.lines[group]))
@@ -124,6 +130,7 @@ class ShardWindows:
     def _opened(self) -> OpenShards:
         shard = self._plans.store.shards[0]
         assert isinstance(shard, RemoteShard)
+        weakref.finalize(self, shard.opened.need, self._reader, frozenset())  # when nobody reads the dataset any more
         return shard.opened
 
 

@@ -42,7 +42,7 @@ def choose_shapes(
         if length in shapes or rows.sampling.packing.ordered:
             continue
         count = min(_SAMPLED_ROWS, max(phase.global_batch_size, rows.count(0)))
-        sizes = RowSizes.of(rows.batch(_sample_addresses(rows, count)))
+        sizes = _sample_sizes(rows, count, phase.global_batch_size)
         of_step: float = phase.global_batch_size
         if phase.batch_unit == "token":
             of_step *= length / float(sizes.tokens.mean())
@@ -50,12 +50,17 @@ def choose_shapes(
     return shapes
 
 
-def _sample_addresses(rows: ExampleDataset, count: int) -> list[tuple[int, int]]:
-    """The addresses of the first `count` sequences, in equal parts of all blends if there are several."""
+def _sample_sizes(rows: ExampleDataset, count: int, at_once: int) -> RowSizes:
+    """The sizes of the first `count` sequences, in equal parts of all blends if there are several.
+
+    At most `at_once` sequences are made at a time, so that the cache of a store needs no more room than training.
+    """
     starts = [blend.start for blend in rows.blends] or [0]
-    parts = [rank_slice(max(count, len(starts)), part, len(starts)) for part in range(len(starts))]
-    return [
-        address
-        for start, part in zip(starts, parts, strict=True)
-        for address in rows.addresses(start, start + part.stop - part.start)
-    ]
+    sizes = list[RowSizes]()
+    for number, start in enumerate(starts):
+        part = rank_slice(max(count, len(starts)), number, len(starts))
+        stop = start + part.stop - part.start
+        for first in range(start, stop, at_once):
+            sizes.append(RowSizes.of(rows.batch_at(first, min(first + at_once, stop))))
+        rows.release_shards()
+    return RowSizes.join(sizes)

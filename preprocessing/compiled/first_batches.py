@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from preprocessing.collate import split_batch
-from preprocessing.errors import BadInput
+from preprocessing.errors import SesameError
 from preprocessing.row_plans import RowPlans
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import Batch, Ints
@@ -71,7 +71,7 @@ class CheckedBatches:
             problem = self._find_difference(batch, address_B2)
             if not problem:
                 return batch
-        except BadInput:
+        except SesameError:  # of the text or of its store
             raise
         except Exception as error:  # of the compiler, or of its cache
             problem = f"{type(error).__name__}: {error}"

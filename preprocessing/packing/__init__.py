@@ -7,11 +7,11 @@ union `Packing` below, which is the registry.
 """
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import cast
 
 import numpy as np
 
+from preprocessing.imports import has_compiler
 from preprocessing.packing.best_fit import BestFit
 from preprocessing.packing.contiguous import Contiguous
 from preprocessing.packing.packing_plan import PackingPlan
@@ -77,6 +77,6 @@ def count_rows(
     draws: Callable[[int], np.random.Generator],
 ) -> int | None:
     """Return the number of sequences of `plans_of`; None if no kernel counts them without plans."""
-    if not isinstance(packing, SegmentPair) or find_spec("numba") is None:
+    if not isinstance(packing, SegmentPair) or not has_compiler():
         return None
     return sum(packing.count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines))

@@ -13,13 +13,13 @@ import logging
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from preprocessing.imports import has_compiler
 from preprocessing.schema import Bools
 from preprocessing.text.ngrams import Hashes, find_kinds, hash_ngrams, hash_words, lower_blocks
 
@@ -120,7 +120,7 @@ def _has_kernels(num_values: int) -> bool:
     """Whether kernels have been loaded, or can be and pay for this number of characters or values."""
     if "preprocessing.text.signature_kernels" in sys.modules:
         return True
-    return num_values >= _LEAST_CHARS and find_spec("numba") is not None
+    return num_values >= _LEAST_CHARS and has_compiler()
 
 
 def jaccard(a: str, b: str, ngram: int) -> float:

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
+from preprocessing.imports import has_compiler
+
 LONGEST_WORD: Final = 100  # in characters; longer words are [UNK], as in transformers
 _NUM_CODES: Final = 0x110000
 _NUM_ASCII: Final = 128
@@ -45,19 +47,11 @@ def choose_kernels(texts: Iterable[str]) -> tuple[bool, Iterable[str]]:
         while num_chars < least and (text := next(rest, None)) is not None:
             read.append(text)
             num_chars += len(text)
-        if num_chars < least or not _is_compiler_installed():
+        if num_chars < least or not has_compiler():
             return False, chain(read, rest)
         if _are_kernels_compiled():
             break
     return True, chain(read, rest)
-
-
-def _is_compiler_installed() -> bool:
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _are_kernels_compiled() -> bool:

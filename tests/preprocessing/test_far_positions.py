@@ -10,6 +10,8 @@ import pytest
 
 from preprocessing import row_plans
 from preprocessing.epoch_record import EpochRecord, EpochSizes
+from preprocessing.errors import BadInput
+from preprocessing.files import to_checked_json
 from preprocessing.masking import NoMasking
 from preprocessing.objectives import CausalLM
 from preprocessing.order import deal, turns, whole_shares
@@ -253,3 +255,22 @@ def test_a_damaged_record_is_reported_and_not_used(tmp_path: Path, caplog: pytes
     with caplog.at_level(logging.WARNING):
         assert record_of(path, sampling).get(32, 0, 7) is None
     assert "cannot read the sizes of earlier epochs" in caplog.text
+
+
+def test_a_record_with_other_numbers_than_the_plans_stops_the_run(tmp_path: Path):
+    """Another version of packing may plan other sequences; positions would then silently be those of others."""
+    path, sampling = tmp_path / "epochs.json", ExampleSpec(**BERT)
+    rows = rows_of(BERT, record=record_of(path, sampling))
+    at = sum(rows.count(epoch) for epoch in range(3))
+    record_of(path, sampling).put(32, 0, 2, EpochSizes(rows=rows.count(2) - 3, tokens=9))
+    again = rows_of(BERT, record=record_of(path, sampling))
+    with pytest.raises(BadInput, match=r"epochs\.json: epoch 2 was counted with .*; another version of Sesame"):
+        again.batch_at(at - 8, at - 4)
+
+
+def test_a_record_that_is_not_of_integers_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path, sampling = tmp_path / "epochs.json", ExampleSpec(**BERT)
+    record = record_of(path, sampling)
+    path.write_bytes(to_checked_json({"identity": record._identity, "epochs": [["32", 0, 1, 5, 9]]}))
+    assert record_of(path, sampling).get(32, 0, 1) is None
+    assert "not all sizes are integers" in caplog.text

@@ -77,6 +77,24 @@ def test_a_change_of_what_a_kernel_uses_compiles_it_again(
 
 
 @pytest.mark.slow
+def test_a_source_that_changes_between_import_and_call_gives_no_wrong_machine_code(folder: Path) -> None:
+    """The stamp was once that of the file at the first call, so the code of the old source had that of the new one."""
+    source = (folder / "callees.py").read_text().replace("one + other", "one * other")
+    change = f"import kernels, pathlib; pathlib.Path({str(folder / 'callees.py')!r}).write_text({source!r})"
+    assert run(folder, f"{change}; print(kernels.double(21))") == "42"
+    assert run(folder) == "441 False False False"
+    assert run(folder) == "441 True False False"
+
+
+@pytest.mark.slow
+def test_machine_code_of_earlier_sources_is_removed(folder: Path) -> None:
+    run(folder)
+    (folder / "callees.py").write_text(CALLEES.replace("HEIGHT = 0", "HEIGHT = 7"))
+    run(folder)
+    assert len([*(folder / "__pycache__").glob("*.nb?")]) == 4
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"", b"no pickle", None])
 def test_damaged_files_are_compiled_again(folder: Path, damage: bytes | None) -> None:
     run(folder)

@@ -36,7 +36,8 @@ from preprocessing.objectives import (
 )
 from preprocessing.objectives import MaskedSeq2Seq as Masked
 from preprocessing.packing import BestFit, Contiguous, Packing, SegmentPair, SingleSentence, Stream
-from preprocessing.rows import ExampleDataset, impossible
+from preprocessing.part_combinations import impossible
+from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from tests.family import Words as Vocabulary
 from tests.preprocessing.toy import ToyShard, ToyStore

@@ -54,6 +54,15 @@ def test_the_position_of_a_turn_is_that_at_which_deal_gives_it():
             assert np.array_equal(find_turns(group, turn_N[mine_N], shares), start + np.flatnonzero(mine_N))
 
 
+@pytest.mark.parametrize("start", [10**11, 10**15])
+def test_the_position_of_a_far_turn_does_not_overflow(start: int) -> None:
+    shares = whole_shares([Fraction(1), Fraction(3), Fraction(2)])
+    group_N, turn_N = deal(np.arange(start, start + 60), shares)
+    for group in range(3):
+        mine_N = group_N == group
+        assert np.array_equal(find_turns(group, turn_N[mine_N], shares), start + np.flatnonzero(mine_N))
+
+
 def test_a_batch_from_three_billion_samples_is_distinct_and_evenly_spread():
     sample_N = shuffle(np.arange(100_000), 3 * 10**9, ORDER, epoch=0)
     assert len(np.unique(sample_N)) == 100_000

@@ -11,7 +11,8 @@ from preprocessing.masking import EntityMasking, NoMasking, SpanMasking, TokenMa
 from preprocessing.objectives import CausalLM, Denoising, MaskedLM
 from preprocessing.order import rank_slice
 from preprocessing.packing import Contiguous, SegmentPair
-from preprocessing.rows import ExampleDataset, impossible
+from preprocessing.part_combinations import impossible
+from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import IGNORE
 from preprocessing.shards import Shard, write_shard

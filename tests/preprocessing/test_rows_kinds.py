@@ -35,7 +35,8 @@ from preprocessing.packing import (
     Stream,
     StreamPair,
 )
-from preprocessing.rows import ExampleDataset, impossible
+from preprocessing.part_combinations import impossible
+from preprocessing.rows import ExampleDataset
 from preprocessing.sampling import ExampleSpec
 from preprocessing.schema import IGNORE
 from tests.preprocessing.toy import ToyStore, ToyVocab, random_shard

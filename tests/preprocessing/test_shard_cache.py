@@ -342,6 +342,27 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert [path.name for path in files.folder.iterdir()] == [".lock"]  # old files were removed to make room
 
 
+def test_a_full_disk_gets_room_from_own_mappings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, held = ShardCache(CacheSettings(str(tmp_path))), [True]
+
+    def allocate(handle: int, size: int) -> None:
+        if held:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def make_room() -> bool:
+        return bool(held and held.pop())
+
+    monkeypatch.setattr(shard_cache, "_allocate", allocate)
+    assert cache.fetch("a.arrow", 3, lambda handle: write_at_start(handle, [b"abc"]), make_room=make_room)
+    assert (tmp_path / "a.arrow").read_bytes() == b"abc"
+
+
+def test_a_failed_request_does_not_make_a_corpus_a_text(corpus: Path, store: type[ThrottledStore]) -> None:
+    store.failures = [OSError("connection reset")]
+    assert is_remote_corpus(ADDRESS)
+    assert not is_remote_corpus("throttled://nothing")
+
+
 def test_a_link_holds_everything_except_shards(corpus: Path, tmp_path: Path) -> None:
     manifest = link_corpus(ADDRESS, tmp_path / "link")
     assert manifest == Manifest.load(corpus) == Manifest.load(tmp_path / "link")

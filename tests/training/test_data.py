@@ -14,7 +14,7 @@ from preprocessing.objectives import Denoising
 from preprocessing.packing import Contiguous, Stream
 from preprocessing.schema import Batch
 from tests.training.corpora import gpt, mini_run, resampled
-from training.batch_shapes import _sample_addresses, choose_shapes
+from training.batch_shapes import _sample_sizes, choose_shapes
 from training.data import num_micro, open_loader, open_validation, prefetch
 from training.run import EPOCHS, Run
 from training.specs import EngineSettings, Phase
@@ -316,12 +316,16 @@ def test_a_group_continues_in_the_next_phase_of_the_same_length(curriculum: Run)
 
 def test_shapes_are_chosen_from_sequences_of_all_blends(curriculum: Run) -> None:
     rows_by_length = open_loader(curriculum, 0, 1).rows_by_length
-    sampled = _sample_addresses(rows_by_length[48], 90)
     starts = [blend.start for blend in rows_by_length[48].blends]
     assert starts == [0, 72, 126]
-    assert sampled == [at for start in starts for at in rows_by_length[48].addresses(start, start + 30)]
-    plain = replace(rows_by_length[48], blends=())
-    assert _sample_addresses(plain, 90) == plain.addresses(0, 90)
+    for dataset, expected in (
+        (rows_by_length[48], [(start, start + 30) for start in starts]),
+        (replace(rows_by_length[48], blends=()), [(0, 90)]),
+    ):
+        sizes = _sample_sizes(dataset, 90, at_once=9)
+        lengths = [dataset.batch_at(*one)["lengths"] for one in expected]
+        assert np.array_equal(sizes.tokens, np.concatenate(lengths))
+        assert sizes.targets.sum() > 0
     assert choose_shapes(curriculum.phases, rows_by_length, 200).keys() == {24, 48}
 
 

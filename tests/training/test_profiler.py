@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import logging
 import re
 from contextlib import ExitStack
 from dataclasses import replace
@@ -102,7 +101,7 @@ def test_fewer_steps_are_recorded_and_read_if_a_step_has_many_events(
     trained(replace(run, phases=(replace(run.phases[0], steps=6),)))
     assert {file.name for file in (tmp_path / "profile").iterdir()} == {"table.txt", "table.csv"}
     assert "The beginning of one step" in (tmp_path / "profile" / "table.txt").read_text()
-    limited, left_out = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    limited, left_out = (record.getMessage() for record in caplog.records if record.name == "training.profiler")
     assert re.fullmatch(r"profile: recording 1 of 4 steps: a step has \d+ events", limited)
     assert re.fullmatch(r"profile: no trace.json.gz, because it would have \d+ events", left_out)
 

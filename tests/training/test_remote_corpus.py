@@ -1,5 +1,6 @@
 """Training on shards of a slow store: batches equal those of the local corpus, for any workers and processes."""
 
+import gc
 import json
 import multiprocessing
 import os
@@ -86,6 +87,25 @@ def test_each_step_is_that_of_the_local_corpus_in_the_smallest_cache(runs: tuple
             assert are_same(of_local.at(step), of_remote.at(step))
     assert sizes
     assert max(sizes) <= remote.engine.shard_cache.limit_bytes
+
+
+def test_fixed_shapes_are_chosen_in_the_smallest_cache(runs: tuple[Run, Run]) -> None:
+    """The sample of sequences once needed all shards at once, and waited ten minutes for room."""
+    local, remote = runs
+    remote = fit_cache(remote, open_loader(remote, 0, 1))
+    local, remote = (replace(run, engine=replace(run.engine, padding="fixed")) for run in (local, remote))
+    assert open_loader(remote, 0, 1).shapes == open_loader(local, 0, 1).shapes != {}
+
+
+def test_a_dataset_that_nobody_uses_needs_no_room(runs: tuple[Run, Run]) -> None:
+    _, remote = runs
+    loader = open_loader(remote, 0, 1)
+    loader.at(0)
+    opened = loader.rows_by_length[32]._windows._opened
+    assert opened._needed
+    del loader
+    gc.collect()
+    assert not any(opened._needed.values())
 
 
 def test_a_smaller_cache_is_refused_before_the_first_step(runs: tuple[Run, Run]) -> None:

@@ -17,7 +17,7 @@ from preprocessing.errors import BadInput
 from preprocessing.masking import Masking, MaskingPart, NoMasking, TokenMasking
 from preprocessing.objectives import MaskedLM
 from preprocessing.packing import Contiguous
-from preprocessing.rows import impossible
+from preprocessing.part_combinations import impossible
 from preprocessing.spec import spec
 from training.evaluation.tasks import TaskPart
 from training.specs import Architecture, PositionEmbedding

@@ -92,14 +92,14 @@ def test_an_unknown_beam_option_is_a_one_line_error(
     ("args", "work", "expected"),
     [
         ((), 49e6, 0),
-        ((), 51e6, 4),
-        (("--direct_num_workers=1",), 51e6, 0),
+        ((), 151e6, 4),
+        (("--direct_num_workers=1",), 151e6, 0),
         (("--direct_num_workers=3",), 1e6, 3),
         (("--direct_num_workers=0",), 1e6, 4),
-        (("--direct_running_mode=in_memory",), 51e6, 0),
+        (("--direct_running_mode=in_memory",), 151e6, 0),
         (("--direct_running_mode=multi_processing",), 1e6, 4),
         (("--direct_running_mode=multi_processing", "--direct_num_workers=1"), 1e6, 1),
-        (("--runner=FlinkRunner",), 51e6, 0),
+        (("--runner=FlinkRunner",), 151e6, 0),
     ],
 )
 def test_the_number_of_processes_follows_the_work_and_the_options(
@@ -233,7 +233,7 @@ def test_the_number_of_processes_is_limited_by_cores_and_memory(
 ) -> None:
     monkeypatch.setattr(limits, "cores", lambda root=limits.ROOT: limits.Cores(cores))
     monkeypatch.setattr(limits, "memory", lambda root=limits.ROOT: limits.MemoryLimit(memory, memory))
-    assert _processes((), 51e6) == expected
+    assert _processes((), 151e6) == expected
 
 
 @pytest.mark.parametrize("runner", ["PortableRunner", "portable", "FlinkRunner", "spark"])

@@ -14,6 +14,7 @@ import pytest
 from preprocessing import compiled
 from preprocessing.collate import collate_unpadded
 from preprocessing.compiled import CheckedBatches, explain_gap
+from preprocessing.errors import ResourceError
 from preprocessing.masking import TokenMasking
 from preprocessing.objectives import MaskedLM
 from preprocessing.packing import SegmentPair
@@ -89,6 +90,14 @@ def test_numpy_makes_all_batches_after_a_difference(
     assert batches.make(ADDRESSES) is None
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert reason in caplog.text
+
+
+def test_an_error_of_the_store_is_not_one_of_the_kernels(caplog: pytest.LogCaptureFixture) -> None:
+    batches = CheckedBatches(lambda: Fake(ResourceError("the store failed"), BATCH), oracle)
+    with pytest.raises(ResourceError, match="the store failed"):
+        batches.make(ADDRESSES)
+    assert not caplog.records
+    assert batches.make(ADDRESSES) is BATCH
 
 
 def test_a_dataset_uses_compiled_batches_and_survives_pickling() -> None:

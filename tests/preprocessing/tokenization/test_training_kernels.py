@@ -49,7 +49,7 @@ def with_and_without(
     monkeypatch.setattr(word_counts, "_LEAST_CHARS", 0)
     monkeypatch.setattr(word_counts, "_WORTH_COMPILING", 0)
     ours = spec.make(iter(texts)).files
-    monkeypatch.setattr(word_counts, "_is_compiler_installed", lambda: False)
+    monkeypatch.setattr(word_counts, "has_compiler", lambda: False)
     return ours, spec.make(iter(texts)).files
 
 
@@ -189,7 +189,7 @@ if {without}:
 from preprocessing.tokenization import ByteLevelBPE, WordPiece, word_counts
 assert {without} or "numba" not in sys.modules
 word_counts._LEAST_CHARS = word_counts._WORTH_COMPILING = 0
-assert word_counts._is_compiler_installed() != {without}
+assert word_counts.has_compiler() != {without}
 texts = ["the cat sat on the mat, and the café's dogs ran \\u4e2d\\u6587 "] * 9
 for spec in (WordPiece(vocab_size=99), ByteLevelBPE(vocab_size=299)):
     print(hashlib.sha256(b"".join(spec.make(texts).files.values())).hexdigest())
@@ -255,7 +255,7 @@ def test_a_small_vocabulary_is_refused_with_the_same_words(monkeypatch: pytest.M
     for installed in (True, False):
         monkeypatch.setattr(word_counts, "_LEAST_CHARS", 0)
         monkeypatch.setattr(word_counts, "_WORTH_COMPILING", 0)
-        monkeypatch.setattr(word_counts, "_is_compiler_installed", lambda installed=installed: installed)
+        monkeypatch.setattr(word_counts, "has_compiler", lambda installed=installed: installed)
         with pytest.raises(ValueError, match="vocab_size") as error:
             WordPiece(vocab_size=20).make(texts)
         messages.append(str(error.value))
