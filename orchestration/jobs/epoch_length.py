@@ -53,8 +53,7 @@ def estimate_batches(corpus: Corpus, recipe: Recipe, phase: Phase) -> float:
     mixture, num_bytes = _mixture_of(recipe, phase), 0.0
     if corpus.mixture:
         for group in corpus.mixture:
-            requested = group.epochs or float(group.weight is None or group.weight > 0)
-            num_bytes += _count_passes(group.name, requested, mixture) * _count_bytes(group.sources)
+            num_bytes += _count_passes(group.name, group.epochs or 1.0, mixture) * _count_bytes(group.sources)
     else:
         num_bytes = _count_bytes(corpus.sources)
     train = 1 - corpus.validation_ratio - corpus.test_ratio
