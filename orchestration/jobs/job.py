@@ -293,7 +293,8 @@ def _resolve(
     count = partial(count_batches, recipe=declared, cache=cluster.engine.shard_cache)
     if linked:
         if (stage := linked.plan(out)).state != "done":
-            return resolve_epochs(declared, partial(count_batches_of_tokens, linked.manifest, declared)), True
+            is_exact = all(phase.batch_unit == "token" for phase in declared.phases if phase.epochs)
+            return resolve_epochs(declared, partial(count_batches_of_tokens, linked.manifest, declared)), not is_exact
         return resolve_epochs(declared, partial(count, stage.folder)), False
     if not corpus.sources:
         raise BadInput(

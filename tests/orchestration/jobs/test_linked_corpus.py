@@ -175,7 +175,7 @@ def test_an_epoch_by_token_has_the_requested_epochs_of_each_group(
         (", mixture: {b: 1, c: 1}", sizes[1] + sizes[2]),
     ):
         job = open_job(replace(flags, overrides=[*flags.overrides, phases % mixture, "optimizer.warmup_steps=1"]))
-        assert (job.recipe.num_steps, job.has_estimated_steps) == (math.ceil(tokens / 8), not is_linked)
+        assert (job.recipe.num_steps, job.has_estimated_steps) == (math.ceil(tokens / 8), False)
 
 
 def test_a_group_without_weight_has_no_part_in_an_epoch(flags: JobFlags, corpus: Path) -> None:
