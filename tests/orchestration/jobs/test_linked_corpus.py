@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_its_run_depends_on_the_content_and_not_on_the_address(flags: JobFlags, 
     assert open_job(flags).plan.run.folder != one.plan.run.folder
 
 
-def test_epochs_are_counted_as_soon_as_it_is_linked(flags: JobFlags) -> None:
+def test_epochs_are_counted_as_soon_as_it_is_linked(flags: JobFlags, tmp_path: Path) -> None:
     phases = 'phases=[{"seq_length": 64, "global_batch_size": 4, "epochs": 3}]'
     flags = replace(flags, overrides=[*flags.overrides, phases, "optimizer.warmup_steps=1"])
     job = open_job(flags)
@@ -81,6 +82,11 @@ def test_epochs_are_counted_as_soon_as_it_is_linked(flags: JobFlags) -> None:
     counted = open_job(flags)
     assert not counted.has_estimated_steps
     assert counted.recipe.num_steps > 0
+    shutil.rmtree(tmp_path / "cache")
+    own = f"cluster.engine.shard_cache_dir={tmp_path / 'own'}"  # another cache than that of the link
+    assert open_job(replace(flags, overrides=[own, *flags.overrides[1:]])).recipe == counted.recipe
+    assert any((tmp_path / "own").iterdir())
+    assert not (tmp_path / "cache").exists()
 
 
 def test_what_does_not_fit_is_refused_in_a_line(flags: JobFlags, tmp_path: Path) -> None:
