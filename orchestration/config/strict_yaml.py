@@ -128,9 +128,9 @@ def parse(text: str, where: str) -> Any:
         found = next((one for one in _ESCAPE.finditer(text) if int(one[1], 16) > sys.maxunicode), None)
         if found is None:
             raise
-        number = text.count("\n", 0, found.start()) + 1
+        at = text.count("\n", 0, found.start()) + 1
         raise BadInput(
-            f"{where}, line {number}: invalid YAML: got {found[0]}, expected at most \\U0010FFFF, the last character of "
+            f"{where}, line {at}: invalid YAML: got {found[0]}, expected at most \\U0010FFFF, the last character of "
             "Unicode; correct this line"
         ) from None
     except yaml.YAMLError as error:
