@@ -5,6 +5,7 @@ All of Sesame reads such a directory like a corpus of this machine. Only the sha
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,15 +22,24 @@ from preprocessing.shard_cache import CacheSettings
 
 DEFAULT_CACHE: Final = CacheSettings()
 REMOTE: Final = "remote.json"  # file with the address of the shards
-_VOCAB: Final = "vocab"
+VOCAB: Final = "vocab"  # directory of the tokenizer
+# the beginning of a manifest, as `to_checked_json` writes it
+_MANIFEST: Final = re.compile(rb'\{\s*"checksum":\s*"[0-9a-f]{32}",\s*"ledger"')
 
 
 def is_remote_corpus(address: str) -> bool:
-    """Whether a store has a finished corpus at this address."""
-    content = read_if_exists(_join(address, FILE_NAME))
+    """Whether a store has a finished corpus at this address. Raises BadInput if its manifest is damaged."""
+    content = read_if_exists(url := _join(address, FILE_NAME))
     try:
         return content is not None and {"schema_version", "shards"} <= parse_json(content).keys()
-    except (ValueError, AttributeError):  # a server that answers every request with a page
+    except AttributeError:  # JSON, but not an object
+        return False
+    except ValueError:  # a server may answer every request with a page
+        if content is not None and _MANIFEST.match(content):
+            raise BadInput(
+                f"{hide_login(url)}: is damaged, perhaps incomplete; copy the directory of the corpus to this address "
+                "again"
+            ) from None
         return False
 
 
@@ -49,15 +59,20 @@ def link_corpus(address: str, folder: Path, cache: CacheSettings = DEFAULT_CACHE
     if hide_login(address) != address:
         raise BadInput(f"{hide_login(address)}: contains a login; give credentials in the environment")
     manifest, content = fetch_manifest(address)
-    for name in list_files(_join(address, _VOCAB)):
-        if ".." in Path(name).parts or Path(name).is_absolute():
-            raise BadInput(f"{address}: invalid file name in its vocabulary: {name}")
-        write_atomic(folder / _VOCAB / name, read_file(_join(address, _VOCAB, name)))
+    fetch_vocab(address, folder)
     if (sample := read_if_exists(_join(address, DROPPED))) is not None:
         write_atomic(folder / DROPPED, sample)
     write_atomic(folder / REMOTE, json.dumps({"address": address, "cache": asdict(cache)}, indent=1).encode() + b"\n")
     write_atomic(folder / FILE_NAME, content)
     return manifest
+
+
+def fetch_vocab(address: str, folder: Path) -> None:
+    """Copy the tokenizer of the corpus at `address` into `folder`/vocab."""
+    for name in list_files(_join(address, VOCAB)):
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise BadInput(f"{address}: invalid file name in its vocabulary: {name}")
+        write_atomic(folder / VOCAB / name, read_file(_join(address, VOCAB, name)))
 
 
 def link_into_cache(address: str, cache: CacheSettings) -> Path:

@@ -5,6 +5,7 @@ a number and `no` is text. A repeated key, an alias or a tag is an error, and th
 """
 
 import re
+import sys
 from collections.abc import Hashable
 from copy import deepcopy
 from functools import lru_cache
@@ -16,6 +17,7 @@ import yaml
 from preprocessing.errors import BadInput
 from preprocessing.stand_ins import require_itself
 
+_ESCAPE = re.compile(r"\\U([0-9a-fA-F]{8})")
 MAX_DIGITS = 20  # digits of an integer; no key needs more
 MAX_DEPTH = 100  # levels of lists and mappings; PyYAML calls itself at each level, and Python limits such calls
 
@@ -122,6 +124,15 @@ def parse(text: str, where: str) -> Any:
         line = f", line {mark.line + 1}" if mark else ""
         remedy = error.note or "correct this line"
         raise BadInput(f"{where}{line}: invalid YAML: {error.problem or error.context}; {remedy}") from None
+    except (ValueError, OverflowError):  # PyYAML converts the number of an escape in quotes without a check
+        found = next((one for one in _ESCAPE.finditer(text) if int(one[1], 16) > sys.maxunicode), None)
+        if found is None:
+            raise
+        at = text.count("\n", 0, found.start()) + 1
+        raise BadInput(
+            f"{where}, line {at}: invalid YAML: got {found[0]}, expected at most \\U0010FFFF, the last character of "
+            "Unicode; correct this line"
+        ) from None
     except yaml.YAMLError as error:
         raise BadInput(f"{where}: invalid YAML: {str(error).splitlines()[0]}; correct the file") from None
 

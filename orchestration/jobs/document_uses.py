@@ -112,7 +112,7 @@ def find_uses(
             f"invalid steps: got {steps.start} to {steps.stop - 1}, expected steps from 0 to {run.steps - 1} in "
             "ascending order; give steps of this run"
         )
-    found = find_documents(Path(run.corpus), wanted, is_text, report)
+    found = find_documents(Path(run.corpus), wanted, is_text, report, run.engine.shard_cache)
     shown = found.documents[:most]
     trained = [each for each in shown if each.split == "train"]
     by_document = dict(zip(map(id, trained), _find(run, trained, steps, report), strict=True))

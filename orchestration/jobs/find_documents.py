@@ -12,10 +12,12 @@ from orchestration.progress import Report
 from preprocessing.dropped import DROPPED, read_dropped
 from preprocessing.errors import BadInput
 from preprocessing.manifest import Manifest
+from preprocessing.shard_cache import CacheSettings
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 
 _SHORTEST_KEY: Final = 4  # digits
+_LONGEST_KEY: Final = 32
 _DIGITS: Final = frozenset(string.hexdigits)
 _STAGE: Final = "searching the text"
 _AT_ONCE: Final = 1_000  # decoded documents between two reports
@@ -44,18 +46,23 @@ class DocumentSearch:
     note: str = ""
 
 
-def find_documents(corpus: Path, wanted: str, is_text: bool, report: Report) -> DocumentSearch:
+def find_documents(
+    corpus: Path, wanted: str, is_text: bool, report: Report, cache: CacheSettings | None = None
+) -> DocumentSearch:
     """The documents whose keys begin with the digits `wanted`, or else those that contain it as text.
 
     With `is_text`, digits are text, too. The text is searched as it was cleaned, if its directory exists, and else as
-    it is decoded from the tokens. Raises BadInput if no document is found, or if digits begin several keys.
+    it is decoded from the tokens. The shards of a linked corpus are fetched into `cache`.
+
+    Raises BadInput if no document is found, if digits begin several keys, or if only tokens can be searched and a part
+    of the text has no token.
     """
     if not wanted.strip():
         raise BadInput("invalid DOCUMENT: got an empty value, expected a key or a piece of text; write one")
-    is_key = _SHORTEST_KEY <= len(wanted) <= 32 and _DIGITS.issuperset(wanted) and not is_text
-    if is_key and (found := _find_key(corpus, wanted.lower())):
+    is_key = _SHORTEST_KEY <= len(wanted) <= _LONGEST_KEY and _DIGITS.issuperset(wanted) and not is_text
+    if is_key and (found := _find_key(corpus, wanted.lower(), cache)):
         return DocumentSearch(found)
-    found, note = _find_text(corpus, wanted, report)
+    found, note = _find_text(corpus, wanted, report, cache)
     if not found:
         kinds = "the beginning of a key or a text" if is_key else "a text"
         raise BadInput(
@@ -66,9 +73,16 @@ def find_documents(corpus: Path, wanted: str, is_text: bool, report: Report) -> 
     return DocumentSearch(found, note)
 
 
-def _find_key(corpus: Path, digits: str) -> tuple[CorpusDocument, ...]:
-    """The documents with one key that begins with `digits`, also dropped ones; () if there are none."""
-    found = tuple(_iterate_documents(corpus, lambda store, number: store.shards[number].find_keys(digits)))
+def _find_key(corpus: Path, digits: str, cache: CacheSettings | None) -> tuple[CorpusDocument, ...]:
+    """The documents with one key that begins with `digits`, also dropped ones; () if there are none.
+
+    The shards of a linked corpus are searched until a split has a full key, so that the others are not fetched.
+    """
+
+    def select(store: TokenStore, number: int) -> list[int]:
+        return store.shards[number].find_keys(digits)
+
+    found = tuple(_iterate_documents(corpus, select, cache, is_one_enough=len(digits) == _LONGEST_KEY))
     found = found or tuple(_find_dropped(corpus, (digits,)))
     if len(keys := {each.key for each in found}) > 1:
         named = ", ".join(sorted(keys)[:3])
@@ -79,12 +93,25 @@ def _find_key(corpus: Path, digits: str) -> tuple[CorpusDocument, ...]:
     return found
 
 
-def _iterate_documents(corpus: Path, select: Callable[[TokenStore, int], list[int]]) -> Iterator[CorpusDocument]:
-    """The documents that `select` returns as rows of a shard, split by split."""
+def _iterate_documents(
+    corpus: Path,
+    select: Callable[[TokenStore, int], list[int]],
+    cache: CacheSettings | None,
+    *,
+    is_one_enough: bool = False,
+) -> Iterator[CorpusDocument]:
+    """The documents that `select` returns as rows of a shard, split by split.
+
+    If `is_one_enough`, the splits after the first one with such a document are not read in a store.
+    """
+    has_any = False
     for split in Manifest.load(corpus).splits:
-        store = TokenStore.open(corpus, split, verify=False)
+        store = TokenStore.open(corpus, split, verify=False, cache=cache)
+        if has_any and is_one_enough and store.is_remote:
+            return
         for number, shard in enumerate(store.shards):
             for row in select(store, number):
+                has_any = True
                 key, source, size = shard.key(row).hex(), shard.source(row), int(shard.num_tokens_N[row])
                 yield CorpusDocument(key, source, split, number, row, size)
 
@@ -113,11 +140,13 @@ def _text_folder(corpus: Path) -> Path | None:
     return found[0].parent if found else None
 
 
-def _find_text(corpus: Path, words: str, report: Report) -> tuple[tuple[CorpusDocument, ...], str]:
+def _find_text(
+    corpus: Path, words: str, report: Report, cache: CacheSettings | None
+) -> tuple[tuple[CorpusDocument, ...], str]:
     """The documents that contain `words`, and which text was searched if it is not the cleaned text."""
     if not (folder := _text_folder(corpus)):
         note = "the cleaned text is not in its directory, so the text of the tokens was searched"
-        return tuple(_find_in_tokens(corpus, words, report)), note
+        return tuple(_find_in_tokens(corpus, words, report, cache)), note
     from pipeline.steps import TextDirectory, find_text  # imports Beam
 
     texts = TextDirectory.load(folder)
@@ -127,17 +156,17 @@ def _find_text(corpus: Path, words: str, report: Report) -> tuple[tuple[CorpusDo
         found = find_text(texts, words, lambda done, total: report({"stage": _STAGE, "done": done, "total": total}))
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
         raise BadInput(f"{folder}: damaged ({error}); delete its text.json and make the corpus again") from None
-    kept = list(_iterate_documents(corpus, lambda store, number: store.shards[number].find_any(found.keys())))
+    kept = list(_iterate_documents(corpus, lambda store, number: store.shards[number].find_any(found.keys()), cache))
     kept_keys = {each.key for each in kept}
     dropped = tuple(key.hex() for key in found if key.hex() not in kept_keys)
     return (*kept, *(_find_dropped(corpus, dropped) if dropped else ())), ""
 
 
-def _find_in_tokens(corpus: Path, words: str, report: Report) -> Iterator[CorpusDocument]:
+def _find_in_tokens(corpus: Path, words: str, report: Report, cache: CacheSettings | None) -> Iterator[CorpusDocument]:
     """The documents whose decoded tokens contain `words`, both as the tokenizer writes them."""
     total = sum(shard.rows for shard in Manifest.load(corpus).shards)
     vocab, done = Vocab.load(corpus / "vocab"), 0
-    wanted = vocab.decode(vocab.encode(words)).strip()
+    wanted = _decode_searched(vocab, words)
 
     def select(store: TokenStore, number: int) -> list[int]:
         nonlocal done
@@ -150,4 +179,17 @@ def _find_in_tokens(corpus: Path, words: str, report: Report) -> Iterator[Corpus
                 report({"stage": _STAGE, "done": done, "total": total})
         return rows
 
-    yield from _iterate_documents(corpus, select)
+    yield from _iterate_documents(corpus, select, cache)
+
+
+def _decode_searched(vocab: Vocab, words: str) -> str:
+    """A text as the tokenizer writes it. Raises BadInput if a part of it has no token, because any text would match."""
+    encoded = vocab.encode_with_offsets(words)
+    lost = next((words[start:stop] for id, start, stop in encoded if id == vocab.unk), "")
+    wanted = vocab.decode(id for id, _, _ in encoded).strip()
+    if lost or not wanted or vocab.unk in (id for id, _, _ in encoded):
+        raise BadInput(
+            f"invalid DOCUMENT: got {words!r}, expected the beginning of a key, or a text: this tokenizer has no token "
+            f"for {(lost or words)!r}, and the text cannot be searched without the cleaned text; search other words"
+        )
+    return wanted

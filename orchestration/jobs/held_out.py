@@ -10,6 +10,7 @@ from orchestration.jobs.stages import JobStage
 from pipeline.spec import Corpus
 from preprocessing.errors import BadInput, DataError
 from preprocessing.manifest import Manifest
+from preprocessing.remote_corpus import read_link
 from preprocessing.shards import TokenStore
 from preprocessing.tokenization import Vocab
 from training.evaluation.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
@@ -17,6 +18,8 @@ from training.evaluation.tasks import FEWEST_ROWS, LABELS, MORE, TASKS
 log = logging.getLogger(__name__)
 
 STAGE: Final = "checking held-out documents"  # this takes time with a large corpus
+# the remedy for a corpus in a store, which refuses --holdout-ratio
+_MORE_OF_LINKED: Final = "hold out more of the text where the corpus is made (test_ratio in its corpus file)"
 _MANY: Final = 3  # sufficient held-out documents per labeled example, which come from only half of them
 _OWN: Final = Corpus(name="own")  # has the split ratios of text that a command names
 
@@ -63,15 +66,16 @@ def _percent(share: float) -> str:
 def find_too_few(corpus: Path, tasks: Sequence[str], labels: int) -> dict[str, str]:
     """The tasks for which a corpus holds out too few documents, each with the reason and the number of examples."""
     held_out_names, reasons = [task for task in tasks if task in TASKS], dict[str, str]()
+    more = _MORE_OF_LINKED if read_link(corpus) else MORE
     if "test" not in Manifest.load(corpus).splits:
-        return {task: f"task {task}: {corpus} has no held-out documents; {MORE}" for task in held_out_names}
+        return {task: f"task {task}: {corpus} has no held-out documents; {more}" for task in held_out_names}
     store = TokenStore.open(corpus, "test")
     vocab = Vocab.load(store.vocab_dir, store.manifest.vocab["hash"])
     for task in held_out_names:
         try:
             TASKS[task].make(store, vocab).require(labels)
         except DataError as error:
-            reasons[task] = str(error)
+            reasons[task] = str(error).replace(MORE, more)
     return reasons
 
 

@@ -27,10 +27,10 @@ from orchestration.config import (
     without_epochs,
 )
 from orchestration.jobs import downstream, held_out, initial_weights, stages
-from orchestration.jobs.epoch_length import count_batches, estimate_batches
+from orchestration.jobs.epoch_length import count_batches, count_batches_of_tokens, estimate_batches
 from orchestration.jobs.job_flags import JobFlags, flags_of_run
 from orchestration.jobs.linked_corpus import LinkedCorpus, find_linked
-from orchestration.jobs.mixtures import describe_blends, describe_mixture
+from orchestration.jobs.mixtures import describe_blends, describe_mixture, describe_shares
 from orchestration.jobs.run_names import match_run, refuse_lost_run
 from orchestration.planning import device_of
 from pipeline.readers import Source, about_how_many, list_unread_files, plan_splits, recognise, recognise_reference
@@ -76,7 +76,8 @@ class Job:
         """How each source is read, which files of its directory are not read (`KIND:PATH` changes that), and what is
         held out."""
         if self.linked:
-            return [self.linked.describe(), *self.notes]
+            blends = describe_blends(self.recipe, self._groups)
+            return [self.linked.describe(), *describe_shares(self.linked.manifest), *blends, *self.notes]
         lines = [*(source.describe() for source in self.corpus.sources), *list_unread_files(self.corpus.sources)]
         return [
             *lines,
@@ -91,7 +92,11 @@ class Job:
         depends_on_size = bool(self.corpus.mixture and self.corpus.sources) and not self.corpus.shares
         stage = self.plan.corpus if depends_on_size and not self.corpus.groups_without_text else None
         built = stage.folder if stage and stage.state == "done" else None
-        return [*describe_mixture(self.corpus, built), *describe_blends(self.recipe, self.corpus)]
+        return [*describe_mixture(self.corpus, built), *describe_blends(self.recipe, self._groups)]
+
+    @property
+    def _groups(self) -> list[str]:
+        return _list_groups(self.corpus, self.linked)
 
     @property
     def expected_problems(self) -> list[str]:
@@ -209,15 +214,15 @@ def open_job(flags: JobFlags) -> Job:
     default = load_corpus(recipe.data.corpus)
     own = len(flags.data) > 1 or any(not _is_corpus(given) for given in flags.data)
     if linked := find_linked(flags.data, flags.holdout_ratio):
-        linked.require_tokenizer(flags.recipe, recipe.data.tokenizer)
-        corpus = replace(default, name=linked.manifest.name, sources=(), mixture=())
+        linked.require_tokenizer(flags.recipe, recipe.data.tokenizer, flags.output_dir)
+        corpus = replace(default, name=linked.manifest.name, sources=(), mixture=(), mixture_sampling_alpha=None)
     else:
         corpus = held_out.with_split_ratios(
             _corpus(flags.data, default, flags.holdout_ratio is not None), flags.holdout_ratio, own
         )
     declared, has_estimated_steps = (recipe if has_epochs(recipe) else None), False
     if declared:
-        recipe, has_estimated_steps = _resolve(declared, corpus, flags.output_dir, linked)
+        recipe, has_estimated_steps = _resolve(declared, corpus, flags.output_dir, linked, cluster)
         notes += describe_epochs(declared, recipe, has_estimated_steps)
         whole = load(flags.recipe, without_epochs(of_recipe), flags.scale, with_epochs=True)
         if not has_epochs(whole) and len(whole.phases) == len(recipe.phases):
@@ -229,10 +234,11 @@ def open_job(flags: JobFlags) -> Job:
         whole = recipe
         recipe = load(flags.recipe, [*of_recipe, *shorter], flags.scale)
         notes.append(describe_shortening(whole, recipe))
-    if corpus.mixture and (reason := recipe.sampling.unmixable):
+    groups = _list_groups(corpus, linked)
+    if groups and (reason := recipe.sampling.unmixable):
         raise BadInput(f"{flags.recipe}: corpus {corpus.name} is a mixture, and {reason}; {UNMIXED}")
     try:
-        describe_blends(recipe, corpus)
+        describe_blends(recipe, groups)
     except BadInput as error:
         raise BadInput(f"{flags.recipe}: {error}") from None
     unweighted = default.mixture and not corpus.mixture and flags.data and not linked
@@ -272,15 +278,24 @@ def open_job(flags: JobFlags) -> Job:
     )
 
 
-def _resolve(declared: Recipe, corpus: Corpus, out: Path, linked: LinkedCorpus | None) -> tuple[Recipe, bool]:
+def _list_groups(corpus: Corpus, linked: LinkedCorpus | None) -> list[str]:
+    """The groups of a mixture: those of a finished corpus are in its manifest."""
+    return list(linked.manifest.mixture) if linked else [group.name for group in corpus.mixture]
+
+
+def _resolve(
+    declared: Recipe, corpus: Corpus, out: Path, linked: LinkedCorpus | None, cluster: Cluster
+) -> tuple[Recipe, bool]:
     """The recipe with steps instead of epochs, and whether these are estimates, because the corpus is not built.
 
     Raises BadInput if the corpus has no text.
     """
+    count = partial(count_batches, recipe=declared, cache=cluster.engine.shard_cache)
     if linked:
         if (stage := linked.plan(out)).state != "done":
-            return resolve_epochs(declared, linked.estimate_batches), True
-        return resolve_epochs(declared, partial(count_batches, stage.folder, declared)), False
+            is_exact = all(phase.batch_unit == "token" for phase in declared.phases if phase.epochs)
+            return resolve_epochs(declared, partial(count_batches_of_tokens, linked.manifest, declared)), not is_exact
+        return resolve_epochs(declared, partial(count, stage.folder)), False
     if not corpus.sources:
         raise BadInput(
             f"invalid phases: got epochs, expected steps, because the text of corpus {corpus.name} is not known; name "
@@ -288,8 +303,8 @@ def _resolve(declared: Recipe, corpus: Corpus, out: Path, linked: LinkedCorpus |
         )
     stage = stages.plan(declared, corpus, inputs_of(corpus), out).corpus
     if stage.state != "done":
-        return resolve_epochs(declared, partial(estimate_batches, corpus)), True
-    return resolve_epochs(declared, partial(count_batches, stage.folder, declared)), False
+        return resolve_epochs(declared, partial(estimate_batches, corpus, declared)), True
+    return resolve_epochs(declared, partial(count, stage.folder)), False
 
 
 def _list_given_names(flags: JobFlags) -> list[tuple[str, str]]:
@@ -361,7 +376,7 @@ def _corpus(data: Sequence[str], default: Corpus, hold_out_given: bool = False) 
             )
     sources: list[Source] = [source for corpus in corpora for source in corpus.sources]
     sources += [source for given in data if not _is_corpus(given) for source in _detect_sources(given)]
-    return replace(default, name=_name(data), sources=tuple(sources), mixture=())
+    return replace(default, name=_name(data), sources=tuple(sources), mixture=(), mixture_sampling_alpha=None)
 
 
 def _own_keys(corpus: Corpus, default: Corpus, ignore_ratios: bool) -> list[str]:

@@ -1,6 +1,6 @@
 """The fractions of the groups of a mixture in the training tokens, as the corpus file and the recipe give them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -36,9 +36,18 @@ def describe_built_mixture(corpus: Corpus, built: Path) -> list[str]:
     return [] if corpus.shares else describe_mixture(corpus, built)
 
 
-def describe_blends(recipe: Recipe, corpus: Corpus) -> list[str]:
-    """The weights of groups that the recipe replaces, one line for each phase. Raises BadInput for unknown groups."""
-    names, lines = [group.name for group in corpus.mixture], []
+def describe_shares(manifest: Manifest) -> list[str]:
+    """The fractions of the groups in the training tokens of a finished corpus; [] if it is not a mixture."""
+    shares = {name: group.share for name, group in manifest.mixture.items()}
+    return [f"mixture: fractions of the training tokens: {_list_shares(shares)}"] if shares else []
+
+
+def describe_blends(recipe: Recipe, names: Sequence[str]) -> list[str]:
+    """The weights with which the recipe replaces those of the groups `names`, one line for each phase.
+
+    Raises BadInput for unknown groups.
+    """
+    lines = list[str]()
     if recipe.data.mixture:
         weights_of(recipe.data.mixture, names, "data.mixture")
         lines = [f"data.mixture: {_describe_weights(recipe.data.mixture)}"]

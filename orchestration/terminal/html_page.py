@@ -52,20 +52,26 @@ ol{padding-left:2.2rem}ol li::marker{color:var(--quiet);font-size:.8rem}
 
 def render_step(found: InspectedStep, title: str) -> str:
     """The page of a step: facts and figures of its whole batch, then its decoded sequences."""
-    tokens, predicted = sum(found.lengths), sum(found.num_predicted)
+    tokens, predicted, targets = sum(found.lengths), sum(found.num_predicted), found.target_lengths
+    if found.is_two_sided:
+        sizes = [f"{sum(found.source_lengths):,} of source and {sum(targets):,} of target"]
+        sizes.append(f"{tokens / max(1, len(targets)):,.1f} tokens per sequence")
+    else:
+        sizes = []
     facts = [
         f"step {found.step:,} of {found.num_steps:,}",
         f"{len(found.lengths):,} sequences",
         f"{tokens:,} tokens",
-        f"{predicted:,} predicted ({_percent(predicted, tokens)})",
+        *sizes,
+        f"{predicted:,} predicted ({_percent(predicted, sum(targets))})",
         f"{len(found.examples):,} sequences shown",
     ]
-    shares = [100 * number / length for number, length in zip(found.num_predicted, found.lengths, strict=True)]
+    shares = [100 * number / length for number, length in zip(found.num_predicted, targets, strict=True)]
     figures = [
         _draw_histogram("tokens per sequence", found.lengths),
         _draw_histogram("predicted tokens per sequence", found.num_predicted),
         _draw_histogram("predicted tokens in percent", shares),
-        _draw_fill(found),
+        *([] if found.is_two_sided else [_draw_fill(found)]),
     ]
     parts = [f'<p class="q">{" · ".join(facts)}</p>', f'<div class="g">{"".join(figures)}</div>', _render_legend(found)]
     return _render_page(title, [*parts, *map(_render_example, found.examples)])
@@ -216,11 +222,14 @@ def render_frame(page: str) -> str:
 def write_page(page: str, file: Path, default: str) -> Path:
     """Write a page to `file`, or to `file`/`default` if it is a directory, and return its path.
 
-    Raises BadInput if the directory does not exist.
+    Raises BadInput if the directory does not exist, or if the page cannot be written.
     """
     if file.is_dir():
         file /= default
     if not file.absolute().parent.is_dir():
         raise BadInput(f"--html {file}: its directory does not exist; create it first")
-    write_atomic(file, page.encode())
+    try:
+        write_atomic(file, page.encode())
+    except OSError as error:
+        raise BadInput(f"--html {file}: cannot be written ({error.strerror or error}); use another file") from None
     return file

@@ -97,17 +97,26 @@ class InspectedStep:
     lengths: tuple[int, ...]  # tokens of each sequence of the batch; of source and target together
     num_predicted: tuple[int, ...]  # of each sequence
     examples: list[DecodedExample] = field(default_factory=list)
+    source_lengths: tuple[int, ...] = ()  # tokens of each source; () if sequences have none
 
     @property
     def is_two_sided(self) -> bool:
         """Whether the sequences have a source."""
-        return any(one.source is not None for one in self.examples)
+        return bool(self.source_lengths)
+
+    @property
+    def target_lengths(self) -> tuple[int, ...]:
+        """The tokens of each sequence without its source."""
+        sources = self.source_lengths or (0,) * len(self.lengths)
+        return tuple(length - source for length, source in zip(self.lengths, sources, strict=True))
 
     @property
     def fill(self) -> float:
-        """The tokens of the batch as a fraction of those of as many full sequences."""
-        whole = len(self.lengths) * self.seq_length * (2 if self.is_two_sided else 1)
-        return sum(self.lengths) / max(1, whole)
+        """The tokens of the batch as a fraction of those of as many full sequences.
+
+        It says nothing about two-sided sequences: their targets are much shorter than seq_length.
+        """
+        return sum(self.lengths) / max(1, len(self.lengths) * self.seq_length)
 
 
 def decode_examples(run: Run, step: int, count: int) -> list[DecodedExample]:
@@ -140,6 +149,7 @@ def inspect_step(run: Run, step: int, numbers: range) -> InspectedStep:
         tuple(len(row["input_ids"]) + len(row.get("source_input_ids", ())) for row in rows),
         tuple(int((row["targets"] >= 0).sum()) for row in rows),
         [decode(step, number, rows[number], addresses[number]) for number in numbers if number < len(rows)],
+        tuple(len(row["source_input_ids"]) for row in rows if "source_input_ids" in row),
     )
 
 

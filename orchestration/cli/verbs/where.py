@@ -13,6 +13,8 @@ from preprocessing.errors import BadInput
 
 _ROWS: Final = 20
 _DOCUMENTS: Final = 5
+_DIGITS: Final = 18  # of a step, at most
+_SHOWN: Final = 40  # characters of an invalid value that a message shows
 
 
 def where(
@@ -72,7 +74,8 @@ def _parse_steps(given: str, num_steps: int) -> range | None:
     """
     if not given:
         return None
-    found = re.fullmatch(r"([0-9]*):([0-9]*)", given)
+    found = re.fullmatch(rf"([0-9]{{0,{_DIGITS}}}):([0-9]{{0,{_DIGITS}}})", given)
     if not found:
-        raise BadInput(f"invalid --steps: got {given}, expected A:B; write it like 1000:1999")
+        shown = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}... ({len(given):,} characters)"
+        raise BadInput(f"invalid --steps: got {shown}, expected A:B; write it like 1000:1999")
     return range(int(found[1] or 0), int(found[2] or num_steps - 1) + 1)

@@ -125,3 +125,12 @@ def test_both_parsers_read_all_shipped_files_equally() -> None:
         text = file.read_text(encoding="utf-8")
         fast, other = (yaml.load(text, Loader=loader) for loader in (strict_yaml._FastLoader, strict_yaml._Loader))
         assert repr(fast) == repr(other), file
+
+
+@pytest.mark.parametrize("escape", ["\\U00110000", "\\UFFFFFFFF"])
+def test_an_escape_beyond_unicode_is_refused_with_its_line(escape):
+    with pytest.raises(BadInput) as refused:
+        parse(f'a: "\\U0010FFFF"\nb: "x{escape}"', "f.yaml")
+    line = r"got %s, expected at most \U0010FFFF, the last character of Unicode; correct this line" % escape  # noqa: UP031
+    assert str(refused.value) == f"f.yaml, line 2: invalid YAML: {line}"
+    assert parse('"\\U0010FFFF"', "f.yaml") == chr(0x10FFFF)

@@ -156,3 +156,8 @@ def test_without_the_cleaned_text_the_tokens_are_searched(tmp_path: Path) -> Non
     found = uses_of(run, words)
     assert one in found.documents
     assert found.note == "the cleaned text is not in its directory, so the text of the tokens was searched"
+    for text, lost in ((f"{words} unheard", "unheard"), ("\u0301", "\u0301")):  # an accent alone decodes to ""
+        with pytest.raises(
+            BadInput, match=rf"this tokenizer has no token for '{lost}', and the text cannot be searched"
+        ):
+            uses_of(run, text)

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from orchestration.cli import main
+from orchestration.config import load
 from orchestration.jobs import Job, JobFlags, corpus, open_job, submission
+from orchestration.jobs.epoch_length import estimate_batches
 from orchestration.progress import ignore_progress
+from pipeline.readers import recognise
+from pipeline.spec import Corpus, MixtureGroup
 from preprocessing.errors import BadInput
 from preprocessing.rows import ExampleDataset
 from preprocessing.shards import TokenStore
@@ -140,3 +144,31 @@ def test_check_calls_an_estimate_an_estimate(text: Path, tmp_path: Path, capsys:
 def test_epochs_need_a_text() -> None:
     with pytest.raises(BadInput, match=r"got epochs, expected steps, because the text of corpus .* is not known"):
         open_job(JobFlags(recipe="bert_base", overrides=("phases.0.epochs=1.5",)))
+
+
+def test_an_estimate_has_the_epochs_of_each_group_that_is_read(tmp_path: Path) -> None:
+    """Four bytes per token."""
+    sizes = {"a": 4_000, "b": 400}
+    for name, size in sizes.items():
+        (tmp_path / f"{name}.txt").write_text("x" * (size - 1) + "\n")
+    texts = {name: tuple(recognise(str(tmp_path / f"{name}.txt"))) for name in sizes}
+    recipe = load("bert_base", (), "tiny")
+    phase = replace(recipe.phases[0], seq_length=10, global_batch_size=1)
+    whole = {"validation_ratio": 0.0, "test_ratio": 0.0}
+    by_epochs = Corpus(
+        name="x",
+        mixture=tuple(MixtureGroup(name=each, sources=texts[each], epochs=n) for each, n in (("a", 0.5), ("b", 3))),
+        **whole,
+    )
+    by_size = Corpus(
+        name="x",
+        mixture=tuple(MixtureGroup(name=each, sources=texts[each]) for each in "ab"),
+        mixture_sampling_alpha=0.5,
+        **whole,
+    )
+    assert estimate_batches(by_epochs, recipe, phase) == (0.5 * 4_000 + 3 * 400) / 4 / 10
+    assert estimate_batches(by_size, recipe, phase) == 4_400 / 4 / 10
+    assert estimate_batches(Corpus(name="x", sources=texts["a"], **whole), recipe, phase) == 4_000 / 4 / 10
+    assert estimate_batches(by_epochs, recipe, replace(phase, mixture={"b": 1.0})) == 400 / 4 / 10
+    of_recipe = replace(recipe, data=replace(recipe.data, mixture={"a": 1.0, "b": 0.0}))
+    assert estimate_batches(by_epochs, of_recipe, phase) == 4_000 / 4 / 10

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from orchestration.terminal import html_page
 from orchestration.terminal.documents import StoredDocument, read_documents
 from orchestration.terminal.html_page import render_documents_page, render_frame, render_step, write_page
 from orchestration.terminal.inspect import InspectedStep, inspect_step, render_examples
@@ -154,6 +155,16 @@ def test_the_source_of_an_encoder_decoder_is_on_the_page(corpus: Path, tmp_path:
     assert page.count("source: ") == page.count("target: ") == 2
     assert all(one.documents and not one.document_of for one in found.examples)
     assert found.is_two_sided
+    source, target = sum(found.source_lengths), sum(found.target_lengths)
+    assert (source + target, len(found.lengths)) == (sum(found.lengths), 9)
+    assert [len(one.source or ()) for one in found.examples] == list(found.source_lengths[:2])
+    assert [len(one.tokens) for one in found.examples] == list(found.target_lengths[:2])
+    assert f"{source:,} of source and {target:,} of target · {(source + target) / 9:.1f} tokens per sequence" in page
+    percent = [100 * part / whole for part, whole in zip(found.num_predicted, found.target_lengths, strict=True)]
+    assert f"{sum(found.num_predicted):,} predicted ({100 * sum(found.num_predicted) / target:.1f} %)" in page
+    assert f"{found.num_predicted[0]:,} predicted ({percent[0]:.1f} %)" in page
+    assert f"predicted tokens in percent: {min(percent):.4g} to {max(percent):.4g}" in page
+    assert "of full sequences" not in page
 
 
 def test_documents_have_a_line_for_each_sentence(corpus: Path) -> None:
@@ -172,3 +183,15 @@ def test_a_page_has_a_default_name_in_a_directory(tmp_path: Path) -> None:
     assert write_page("y", tmp_path / "mine.html", "step.html").read_text() == "y"
     with pytest.raises(BadInput, match=r"^--html .*no/a\.html: its directory does not exist; create it first$"):
         write_page("x", tmp_path / "no" / "a.html", "step.html")
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(path: Path, content: bytes) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        patch.setattr(html_page, "write_atomic", refuse)  # the user of the tests may be root
+        with pytest.raises(
+            BadInput, match=r"^--html .*closed/a\.html: cannot be written \(Permission denied\); use another"
+        ):
+            write_page("x", closed / "a.html", "step.html")
