@@ -31,7 +31,7 @@ def count_batches(folder: Path, phase: Phase, *, recipe: Recipe, cache: CacheSet
     if phase.batch_unit == "token":
         return count_batches_of_tokens(store.manifest, recipe, phase)
     vocab = recipe.sampling.adapt_tokenizer(Vocab.load(store.vocab_dir, store.manifest.vocab["hash"]))
-    mixed = replace(phase, mixture=_mixture_of(recipe, phase))
+    mixed = replace(phase, mixture=dict(_mixture_of(recipe, phase)))
     blends = list_blends(sorted(store.manifest.mixture), [mixed], phase.seq_length)
     rows = ExampleDataset(store, vocab, recipe.sampling, phase.seq_length, blends)
     return rows.count_pass() / phase.global_batch_size

@@ -187,7 +187,7 @@ def _decode_searched(vocab: Vocab, words: str) -> str:
     encoded = vocab.encode_with_offsets(words)
     lost = next((words[start:stop] for id, start, stop in encoded if id == vocab.unk), "")
     wanted = vocab.decode(id for id, _, _ in encoded).strip()
-    if lost or not wanted or vocab.unk in (id for id, _, _ in encoded):
+    if lost or not wanted or any(id == vocab.unk for id, _, _ in encoded):
         raise BadInput(
             f"invalid DOCUMENT: got {words!r}, expected the beginning of a key, or a text: this tokenizer has no token "
             f"for {(lost or words)!r}, and the text cannot be searched without the cleaned text; search other words"

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from typing import Any, Final, Protocol
@@ -33,7 +34,9 @@ _NEW: Final = re.compile(
 )
 _FIRST_BYTES: Final = (b"\xf0", b"\xea\x9f", b"\xe0\xa2", b"\xe0\xb1", b"\xe0\xb3")  # of them in UTF-8
 
-_RENEWED_AFTER: Final = 1 << 30  # characters; the cache of gigatoken 0.10 grows without limit
+_RENEWED_AFTER: Final = (
+    1 << 28
+)  # characters; the caches of words grow to hundreds of MB, that of gigatoken without limit
 _WORDPIECE: Final = {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "type", "vocab"}
 _BPE: Final = {
     "dropout": None,
@@ -106,6 +109,19 @@ class WithNewCharacters:
         return np.concatenate(parts), np.cumsum([0, *map(len, parts)])
 
 
+class RenewedEncoder:
+    """An encoder that is opened again after many characters, so that its cache of words cannot fill the memory."""
+
+    def __init__(self, open: Callable[[], BatchEncoder]) -> None:
+        self._open, self._encoder, self._num_characters = open, open(), 0
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
+        self._num_characters += sum(map(len, texts))
+        if self._num_characters > _RENEWED_AFTER:
+            self._num_characters, self._encoder = 0, self._open()
+        return self._encoder.encode(texts)
+
+
 class NanotokenEncoder:
     """WordPiece by nanotoken."""
 
@@ -123,22 +139,15 @@ class GigatokenEncoder:
     """Byte-level BPE by gigatoken."""
 
     def __init__(self, tokenizer: str) -> None:
-        self._json, self._num_characters = tokenizer, 0
-        self._backend = self._open()
+        from gigatoken.gigatoken_rs import load_hf_json
+
+        self._backend: Any = load_hf_json(tokenizer)
 
     def encode(self, texts: Sequence[str]) -> tuple[Ints, Ints]:
-        self._num_characters += sum(map(len, texts))
-        if self._num_characters > _RENEWED_AFTER:
-            self._num_characters, self._backend = 0, self._open()
         # a call for each text: `encode_batch` returns an array of awkward, whose import takes half a second
         parts = [self._backend.encode(text) for text in texts]
         end_N = np.cumsum([0, *map(len, parts)])
         return np.concatenate([np.zeros(0, np.int32), *parts]).astype(np.int32), end_N
-
-    def _open(self) -> Any:
-        from gigatoken.gigatoken_rs import load_hf_json
-
-        return load_hf_json(self._json)
 
 
 def choose_encoder(content: Mapping[str, Any]) -> str:
@@ -182,8 +191,8 @@ def open_encoder(name: str, tokenizer: bytes, reference: BatchEncoder) -> BatchE
     content = json.loads(tokenizer)
     content |= {"added_tokens": [], "post_processor": None, "truncation": None, "padding": None}
     try:
-        if name == "nanotoken":
-            return NanotokenEncoder(json.dumps(content, ensure_ascii=False))
-        return WithNewCharacters(GigatokenEncoder(json.dumps(content, ensure_ascii=False)), reference)
+        kind = NanotokenEncoder if name == "nanotoken" else GigatokenEncoder
+        encoder = RenewedEncoder(partial(kind, json.dumps(content, ensure_ascii=False)))
+        return encoder if name == "nanotoken" else WithNewCharacters(encoder, reference)
     except Exception as error:  # each package has its own kinds of errors
         raise BadInput(f"{name} cannot read this tokenizer.json ({error}); use the encoder of tokenizers") from None
