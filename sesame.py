@@ -368,7 +368,7 @@ class Session:
             raise BadInput(
                 f"invalid step: got {step}, expected a step from 0 to {run.steps - 1}; give a step of this run"
             )
-        (batch,) = open_loader(replace(run, engine=machine), rank=0, world=1).at(step)
+        (batch,) = open_loader(replace(run, engine=machine), rank=0, world=1, trains=False).at(step)
         return {name: torch.from_numpy(array) for name, array in batch.items()}
 
     def model(self) -> "Model":

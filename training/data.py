@@ -256,14 +256,17 @@ def _return_unchanged(batches: list[Batch]) -> list[Batch]:
     return batches
 
 
-def open_loader(run: Run, rank: int, world: int) -> Loader:
-    """The training data of a run. Raises BadInput if corpus, vocabulary, model and workers do not fit together."""
+def open_loader(run: Run, rank: int, world: int, *, trains: bool = True) -> Loader:
+    """The training data of a run. Raises BadInput if corpus, vocabulary, model and workers do not fit together.
+
+    Without `trains`, a command only looks at some sequences: nothing is written, and a small shard cache suffices.
+    """
     smallest = min(phase.global_batch_size for phase in run.phases)
     if world > smallest:
         raise BadInput(
             f"phases: {world} workers cannot share a batch of {smallest} sequences; use at most {smallest} workers"
         )
-    return _open(run, "train", rank, world)
+    return _open(run, "train", rank, world, trains)
 
 
 def open_validation(run: Run, rank: int, world: int) -> Loader | None:
@@ -276,7 +279,7 @@ def open_validation(run: Run, rank: int, world: int) -> Loader | None:
     return _open(run, "validation", rank, world)
 
 
-def _open(run: Run, split: str, rank: int, world: int) -> Loader:
+def _open(run: Run, split: str, rank: int, world: int, trains: bool = True) -> Loader:
     store = TokenStore.open(run.corpus, split, cache=run.engine.shard_cache)
     vocab = Vocab.load(store.vocab_dir, wanted=store.manifest.vocab["hash"])
     if vocab.size > run.vocab_size:
@@ -288,13 +291,15 @@ def _open(run: Run, split: str, rank: int, world: int) -> Loader:
     if split == "train":
         names = sorted(store.manifest.mixture)
         blends = {length: list_blends(names, run.phases, length) for length in lengths}
-        record = EpochRecord(Path(run.folder) / EPOCHS, store.manifest.digest, run.sampling, writes=rank == 0)
+        record = EpochRecord(
+            Path(run.folder) / EPOCHS, store.manifest.digest, run.sampling, writes=rank == 0 and trains
+        )
         rows_by_length = {
             length: ExampleDataset(store, vocab, run.sampling, length, blends[length], record) for length in lengths
         }
     else:
         rows_by_length = {length: ExampleDataset(store, vocab, run.sampling, length) for length in lengths}
-    if store.is_remote:
+    if store.is_remote and trains:
         _require_room(run, split, rows_by_length, world)
     shapes = dict[int, MicroBatchShape]()
     if fixes_shapes(run.engine, world):

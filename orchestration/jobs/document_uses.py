@@ -132,7 +132,7 @@ def _find(run: Run, documents: Sequence[CorpusDocument], steps: range, report: R
     if not documents:
         return []
     machine = replace(run.engine, padding="unpadded", dataloader_num_workers=0)
-    loader = open_loader(replace(run, engine=machine), rank=0, world=1)
+    loader = open_loader(replace(run, engine=machine), rank=0, world=1, trains=False)
     shards = next(iter(loader.rows_by_length.values())).store.shards
     places = [DocumentPlace(shards[each.shard], each.row) for each in documents]
     return find_steps(loader, places, steps, partial(_report_steps, report, len(steps)))

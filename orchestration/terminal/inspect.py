@@ -133,7 +133,7 @@ def inspect_step(run: Run, step: int, numbers: range) -> InspectedStep:
     if not 0 <= step < run.steps:
         raise BadInput(f"invalid step: got {step}, expected a step from 0 to {run.steps - 1}; give a step of this run")
     machine = replace(run.engine, padding="unpadded", dataloader_num_workers=0)
-    loader = open_loader(replace(run, engine=machine), rank=0, world=1)
+    loader = open_loader(replace(run, engine=machine), rank=0, world=1, trains=False)
     length = loader.phase_of(step).seq_length
     dataset, addresses = loader.rows_by_length[length], loader.addresses(step)
     if numbers.start >= len(addresses):
