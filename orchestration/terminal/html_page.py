@@ -161,11 +161,16 @@ def _render_document(found: StoredDocument) -> str:
 
 
 def _draw_histogram(title: str, values: Sequence[float]) -> str:
-    """How many values are in each of equally wide bins, with the least, the mean and the greatest value."""
+    """How many values are in each of equally wide bins, with the least, the mean and the greatest value.
+
+    Equal values are stated without a figure.
+    """
     least, most = (min(values), max(values)) if values else (0, 0)
+    if least == most:
+        return _draw(f"{title}: {least:.4g} in each", _HEIGHT, "")
     whole = all(isinstance(value, int) for value in values)
-    num_bins = int(min(_BINS, most - least + 1)) if whole or least == most else _BINS
-    width = (most - least + whole) / num_bins or 1
+    num_bins = int(min(_BINS, most - least + 1)) if whole else _BINS
+    width = (most - least + whole) / num_bins
     counts = [0] * num_bins
     for value in values:
         counts[min(num_bins - 1, int((value - least) / width))] += 1
@@ -191,7 +196,7 @@ def _draw(line: str, height: int, shapes: str) -> str:
     picture = (
         f'<svg viewBox="0 0 256 {height}" fill="currentColor" role="img" aria-label="{_escape(line)}">{shapes}</svg>'
     )
-    return f"<figure>{picture}<figcaption>{_escape(line)}</figcaption></figure>"
+    return f"<figure>{picture if shapes else ''}<figcaption>{_escape(line)}</figcaption></figure>"
 
 
 def _render_page(title: str, parts: Iterable[str]) -> str:
