@@ -6,7 +6,7 @@ Credentials are in the environment, where the file systems of fsspec look for th
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -54,8 +54,8 @@ def hide_login(url: str) -> str:
     return LOGIN.sub(f"//{HIDDEN}@", url)
 
 
-def read_if_exists(url: str) -> bytes | None:
-    """The content of a small file; None if it is missing, or if the store refuses to read it."""
+def read_if_exists(url: str, waits_s: Sequence[float] = WAITS_S) -> bytes | None:
+    """The content of a small file; None if it is missing, or if the store refuses to read it. See `retry`."""
 
     def read(store: Any, path: str) -> bytes | None:
         try:
@@ -67,7 +67,7 @@ def read_if_exists(url: str) -> bytes | None:
                 return None
             raise
 
-    return retry(url, read)
+    return retry(url, read, waits_s)
 
 
 def list_files(url: str) -> list[str]:
@@ -105,14 +105,14 @@ def read_blocks(url: str, size: int) -> Iterator[bytes]:
         yield read_range(url, start, min(size, start + BLOCK))
 
 
-def retry(url: str, request: Callable[[Any, str], Result]) -> Result:
+def retry(url: str, request: Callable[[Any, str], Result], waits_s: Sequence[float] = WAITS_S) -> Result:
     """The result of a request to the store of a URL; `request` gets the file system and the path inside of it.
 
-    A request that fails is repeated after each of WAITS_S. Raises BadInput at once if the file is missing or may not be
-    read, and ResourceError if the last attempt fails.
+    A request that fails is repeated after each of `waits_s`. Raises BadInput at once if the file is missing or may not
+    be read, and ResourceError if the last attempt fails.
     """
     last = ""
-    for number, wait_s in enumerate((*WAITS_S, 0.0)):
+    for number, wait_s in enumerate((*waits_s, 0.0)):
         store, path = open_store(url)
         try:
             return request(store, path)
@@ -125,7 +125,7 @@ def retry(url: str, request: Callable[[Any, str], Result]) -> Result:
             ) from None
         except Exception as error:  # the file systems of fsspec have no common class of errors
             last = brief(error)
-        if number == len(WAITS_S):
+        if number == len(waits_s):
             break
         if number >= _QUIET:
             log.warning("%s: the store does not answer (%s); next attempt in %.0f s", hide_login(url), last, wait_s)
@@ -133,7 +133,7 @@ def retry(url: str, request: Callable[[Any, str], Result]) -> Result:
             store.invalidate_cache()  # listings of the failed request
         time.sleep(wait_s)
     raise ResourceError(
-        f"{hide_login(url)}: the store failed {len(WAITS_S) + 1} times ({last}); check the network, then repeat the "
+        f"{hide_login(url)}: the store failed {len(waits_s) + 1} times ({last}); check the network, then repeat the "
         "command"
     )
 

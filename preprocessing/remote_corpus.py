@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from preprocessing.dropped import DROPPED
-from preprocessing.errors import BadInput
+from preprocessing.errors import BadInput, ResourceError
 from preprocessing.files import of_kind, parse_json, read_object, write_atomic
 from preprocessing.manifest import FILE_NAME, Manifest, ShardInfo
 from preprocessing.object_store import hide_login, list_files, read_file, read_if_exists
@@ -20,6 +20,7 @@ from preprocessing.remote_shard import RemoteShard
 from preprocessing.shard import Shard
 from preprocessing.shard_cache import CacheSettings
 
+_WAITS_S: Final = (1.0,)  # before the next request, if nobody knows whether the store exists
 DEFAULT_CACHE: Final = CacheSettings()
 REMOTE: Final = "remote.json"  # file with the address of the shards
 VOCAB: Final = "vocab"  # directory of the tokenizer
@@ -28,8 +29,15 @@ _MANIFEST: Final = re.compile(rb'\{\s*"checksum":\s*"[0-9a-f]{32}",\s*"ledger"')
 
 
 def is_remote_corpus(address: str) -> bool:
-    """Whether a store has a finished corpus at this address. Raises BadInput if its manifest is damaged."""
-    content = read_if_exists(url := _join(address, FILE_NAME))
+    """Whether a store has a finished corpus at this address. Raises BadInput if its manifest is damaged.
+
+    A store that does not answer twice has none: it cannot be read as text either, and the reader of text says why.
+    """
+    url = _join(address, FILE_NAME)
+    try:
+        content = read_if_exists(url, _WAITS_S)
+    except ResourceError:
+        return False
     try:
         return content is not None and {"schema_version", "shards"} <= parse_json(content).keys()
     except AttributeError:  # JSON, but not an object
