@@ -16,7 +16,7 @@ from preprocessing.packing.best_fit import BestFit
 from preprocessing.packing.contiguous import Contiguous
 from preprocessing.packing.packing_plan import PackingPlan
 from preprocessing.packing.parallel import ParallelSentences
-from preprocessing.packing.part import PackingPart, ReversiblePacking
+from preprocessing.packing.part import CountingPacking, PackingPart, ReversiblePacking
 from preprocessing.packing.pool import Pool, join_shards, pools
 from preprocessing.packing.segment_pair import SegmentPair
 from preprocessing.packing.single_sentence import SingleSentence
@@ -77,6 +77,8 @@ def count_rows(
     draws: Callable[[int], np.random.Generator],
 ) -> int | None:
     """Return the number of sequences of `plans_of`; None if no kernel counts them without plans."""
-    if not isinstance(packing, SegmentPair) or not has_compiler():
+    if not packing.counts_alone or not has_compiler():
         return None
-    return sum(packing.count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines))
+    return sum(
+        cast(CountingPacking, packing).count(shard, length, lookahead, draws(k)) for k, shard in enumerate(lines)
+    )

@@ -54,6 +54,7 @@ class BestFit:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    counts_alone: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = True
     kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}

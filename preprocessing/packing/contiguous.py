@@ -62,6 +62,7 @@ class Contiguous:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    counts_alone: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
     kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}

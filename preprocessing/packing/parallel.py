@@ -74,6 +74,7 @@ class ParallelSentences:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    counts_alone: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
     kernel_gap: ClassVar[str] = "parallel"
     scale_overrides: ClassVar[ScaleOverrides] = {

@@ -22,6 +22,8 @@ class PackingPart(Protocol):
     """Whether each sequence continues the previous one, as a model with memory requires."""
     segments: ClassVar[int]
     """Number of token types in its sequences."""
+    counts_alone: ClassVar[bool]
+    """Whether it counts the sequences of an epoch without planning them; requires `CountingPacking`."""
     joins_shards: ClassVar[bool]
     """Whether small shards share a plan, so that their sequences hold documents of several shards (pool.py)."""
     scale_overrides: ClassVar[ScaleOverrides]
@@ -99,3 +101,10 @@ class ReversiblePacking(PackingPart, Protocol):
         self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator, *, backward: bool = ...
     ) -> PackingPlan:
         """Plan sequences as PackingPart.plan does; `backward`: from the end of the shard."""
+
+
+class CountingPacking(PackingPart, Protocol):
+    """A packing with a kernel that counts the sequences of a plan in less time than planning them."""
+
+    def count(self, shard: Shard, length: int, lookahead: int, rng: np.random.Generator) -> int:
+        """Return the number of sequences of `PackingPart.plan` with the same arguments; needs numba."""

@@ -75,6 +75,7 @@ class SegmentPair:
     languages: ClassVar[tuple[str, ...]] = ()
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
+    counts_alone: ClassVar[bool] = True
     joins_shards: ClassVar[bool] = False
     kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}

@@ -37,6 +37,7 @@ class SingleSentence:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    counts_alone: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
     kernel_gap: ClassVar[str] = "single_sentence"
     scale_overrides: ClassVar[ScaleOverrides] = {

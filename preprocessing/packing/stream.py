@@ -49,6 +49,7 @@ class Stream:
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     both_ways: ClassVar[bool] = False
     partners: ClassVar[bool] = False
+    counts_alone: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
     kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {}
@@ -120,6 +121,7 @@ class StreamPair:
     label_means: ClassVar[tuple[str, str]] = ("", "")
     required_annotations: ClassVar[frozenset[str]] = frozenset()
     partners: ClassVar[bool] = False
+    counts_alone: ClassVar[bool] = False
     joins_shards: ClassVar[bool] = False
     kernel_gap: ClassVar[str] = ""
     scale_overrides: ClassVar[ScaleOverrides] = {"tiny": {"reuse_len": 32}, "small": {"reuse_len": 64}}
